@@ -31,6 +31,8 @@ export function homePaths(home: string) {
     snapshots: `${home}/snapshots`,
     /** Copies of snapshots of other hosts: `<snapshotCopies>/<id>/`. A cache, on the same file system as `machines`. */
     snapshotCopies: `${home}/snapshot-copies`,
+    /** Images that were fetched from the object store: `<imageCopies>/<stack>.json`. A cache. */
+    imageCopies: `${home}/image-copies`,
     /** Files that were fetched from the object store: `<blobs>/<sha256>`. On the same file system as `machines`. */
     blobs: `${home}/blobs`,
     /** Saved VMs from which new VMs start. A cache: it may be deleted while the service is stopped. */

@@ -3,7 +3,7 @@
 // moves one part, so each call is short, and a transfer that was cut goes on with the parts that are missing. A host gets
 // addresses that are signed for one object and some minutes, and never a credential of the store.
 import { type Static, Type } from 'typebox';
-import { OneOf, Uuid } from './fields.ts';
+import { OneOf, Timestamp, Uuid } from './fields.ts';
 import { SNAPSHOT_KINDS } from './snapshot.ts';
 
 /** Size of a part before it is compressed, in bytes. The last part of a blob may be shorter. */
@@ -86,9 +86,26 @@ export const SnapshotContent = Type.Object(
 );
 export type SnapshotContent = Static<typeof SnapshotContent>;
 
+/** An image of a host, without its files. */
+export const ImageManifest = Type.Object(
+  {
+    digest: Type.String({ description: 'As in the list of images.' }),
+    created_at: Timestamp('As in the list of images.'),
+    exec: SnapshotManifest.properties.exec,
+  },
+  { additionalProperties: false },
+);
+export type ImageManifest = Static<typeof ImageManifest>;
+
+export const ImageContent = Type.Object(
+  { manifest: ImageManifest, files: Type.Array(BlobFile) },
+  { additionalProperties: false },
+);
+export type ImageContent = Static<typeof ImageContent>;
+
 const SignedUrl = Type.String({ pattern: '^https?://', maxLength: 4096, description: 'Signed for this one request.' });
 
-/** Compresses one part of a snapshot's file and puts it at `url`. */
+/** Compresses one part of a file of a snapshot or image and puts it at `url`. */
 export const UploadPart = Type.Object(
   { name: BlobFile.properties.name, index: Type.Integer({ minimum: 0 }), url: SignedUrl },
   { additionalProperties: false },
@@ -127,12 +144,16 @@ export type CopyProgress = Static<typeof CopyProgress>;
 export const HostCopyList = Type.Object({ snapshot_ids: Type.Array(Uuid()) });
 export type HostCopyList = Static<typeof HostCopyList>;
 
+export const StackParams = Type.Object({ stack: Type.String({ maxLength: 64 }) });
 export const BlobParams = Type.Object({ sha256: Sha256('Of the blob.') });
 export const BlobPartParams = Type.Object({ sha256: Sha256('Of the blob.'), index: Type.Integer({ minimum: 0 }) });
 
 export const BLOB_PATHS = {
   snapshotContent: '/v1/snapshots/:id/content',
   snapshotPart: '/v1/snapshots/:id/content/parts',
+  imageContent: '/v1/images/:stack/content',
+  imagePart: '/v1/images/:stack/content/parts',
+  imageCopy: '/v1/image-copies/:stack',
   blob: '/v1/blobs/:sha256',
   blobPart: '/v1/blobs/:sha256/parts/:index',
   snapshotCopy: '/v1/snapshot-copies/:id',

@@ -86,10 +86,10 @@ export type Timing = {
   /** How often the files of the certificate are read again. */
   certificateMs: number;
   /**
-   * How often blobs that no snapshot needs are looked for (`every`), how long a blob is kept without a snapshot, and how
-   * often objects are looked for that no row knows.
+   * How often blobs that nothing needs are looked for (`every`), how long a blob is kept after that, and how often new
+   * images and objects that no row knows (`strays`) are looked for.
    */
-  blobsMs: { every: number; kept: number; strays: number };
+  blobsMs: { every: number; kept: number; images: number; strays: number };
 };
 
 export const DEFAULT_TIMING: Timing = {
@@ -122,7 +122,7 @@ export const DEFAULT_TIMING: Timing = {
   drainMs: 0,
   shutdownMs: 10_000,
   certificateMs: 5_000,
-  blobsMs: { every: 60_000, kept: 3_600_000, strays: 6 * 3_600_000 },
+  blobsMs: { every: 60_000, kept: 3_600_000, images: 60_000, strays: 6 * 3_600_000 },
 };
 
 /** A token bucket: `perSec` tokens are added each second, up to `burst` tokens. Each request takes one. */

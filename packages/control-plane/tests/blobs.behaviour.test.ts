@@ -2,12 +2,13 @@
 // damage and cuts on the way are noticed.
 import assert from 'node:assert/strict';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { bringSnapshot } from '../src/blobs/bring.ts';
-import { listParts, listSnapshotBlobs } from '../src/blobs/store.ts';
+import { findImagePublication, listBlobs, listParts } from '../src/blobs/store.ts';
 import { diskText, startBlobBed, writeDisk } from './support/blob-bed.ts';
 
-const bed = await startBlobBed(3);
+const bed = await startBlobBed(3, { blobsMs: { every: 100, kept: 3_600_000, images: 100, strays: 3_600_000 } });
 const { api, hosts, store, settled, makeMachine } = bed;
 const { app } = bed.plane;
 const { db } = app;
@@ -65,7 +66,7 @@ describe('a snapshot in the object store', () => {
     writeDisk(first(), machineId, ' two');
     const again = (await api('POST', `/v1/machines/${machineId}/snapshots`, { body: {} })).json.id;
     await settled(() => isPublished(again));
-    const blobs = await Promise.all([id, again].map((one) => listSnapshotBlobs(db, one)));
+    const blobs = await Promise.all([id, again].map((one) => listBlobs(db, one)));
     const [ofFirst, ofSecond] = blobs.map((list) => list.map(({ sha256 }) => sha256));
     const added = ofSecond?.filter((sha256) => !ofFirst?.includes(sha256)) ?? [];
     assert.equal(added.length, 1);
@@ -95,7 +96,7 @@ describe('a snapshot in the object store', () => {
 
   it('an object that was changed is refused by its digest, and nothing of it is used', async () => {
     const { id } = await published('genuine');
-    const layer = (await listSnapshotBlobs(db, id)).find(({ name }) => name.startsWith('layer/')) ?? assert.fail();
+    const layer = (await listBlobs(db, id)).find(({ name }) => name.startsWith('layer/')) ?? assert.fail();
     const [part] = await listParts(db, layer.id);
     const file = store.fileOf(part?.key ?? assert.fail());
     const genuine = readFileSync(file);
@@ -120,7 +121,7 @@ describe('a snapshot in the object store', () => {
 
   it('an object that is missing makes a create fail, and a repeated publication does not pretend', async () => {
     const { id } = await published('lost');
-    const layer = (await listSnapshotBlobs(db, id)).find(({ name }) => name.startsWith('layer/')) ?? assert.fail();
+    const layer = (await listBlobs(db, id)).find(({ name }) => name.startsWith('layer/')) ?? assert.fail();
     for (const { key } of await listParts(db, layer.id)) rmSync(store.fileOf(key));
     await assert.rejects(bringSnapshot(app, second().id, id), { code: 'host_unavailable' });
   });
@@ -142,5 +143,54 @@ describe('saved memory in the object store', () => {
     const copy = await makeMachine({ snapshot_id: id });
     assert.equal(await hostOf(copy), hosts[2]?.id);
     assert.equal(hosts[2]?.agent.hypervisor.running.get(copy)?.isResumed, true);
+  });
+});
+
+describe('an image in the object store', () => {
+  const imageOf = (host: (typeof hosts)[number], machineId: string) =>
+    JSON.parse(readFileSync(join(host.agent.paths.machines, machineId, 'machine.json'), 'utf8')).image;
+  const isImagePublished = async (stack: string) => (await findImagePublication(db, stack)) !== undefined;
+  const makeOn = async (index: number, stack: string) => {
+    await onlyHosts(index);
+    const id = await makeMachine({ stack });
+    return readFileSync(imageOf(hosts[index] ?? assert.fail(), id).rootfsPath, 'utf8');
+  };
+
+  it('makes machines on hosts that do not have it, and its own host comes first', async () => {
+    await first().addImage('tool', 'one');
+    await settled(() => isImagePublished('tool'));
+    assert.equal(await makeOn(1, 'tool'), 'rootfs of one');
+    await onlyHosts(0, 1, 2);
+    for (let count = 0; count < 4; count++) {
+      assert.equal(await hostOf(await makeMachine({ stack: 'tool' })), first().id);
+    }
+    assert.equal((await api('GET', '/v1/images')).json.images.length, 2);
+  });
+
+  it('is the newest one, and the older one is removed from the store when nothing needs it', async () => {
+    await first().addImage('tool', 'two');
+    const newest = async () => (await findImagePublication(db, 'tool'))?.manifest.digest;
+    const before = await newest();
+    await settled(async () => (await newest()) !== before);
+    assert.equal(await makeOn(1, 'tool'), 'rootfs of two');
+    assert.equal(await makeOn(0, 'tool'), 'rootfs of two');
+    await db
+      .updateTable('publications')
+      .set({ published_at: new Date(0) })
+      .where('stack', '=', 'tool')
+      .execute();
+    const count = async () =>
+      (await db.selectFrom('publications').select('id').where('stack', '=', 'tool').execute()).length;
+    await settled(async () => (await count()) === 1);
+    assert.notEqual(await newest(), before);
+  });
+
+  it('is refused on other hosts while it is not in the store', async () => {
+    await first().addImage('unpublished', 'x');
+    await settled(() => isImagePublished('unpublished'));
+    await db.updateTable('publications').set({ published_at: null }).where('stack', '=', 'unpublished').execute();
+    await onlyHosts(1);
+    const answer = await api('POST', '/v1/machines', { body: { memory_mb: 128, stack: 'unpublished' } });
+    assert.deepEqual([answer.status, answer.json.code], [503, 'fleet_capacity'], answer.text);
   });
 });

@@ -8,14 +8,14 @@ import type { App } from '../src/app.ts';
 import { bringSnapshot } from '../src/blobs/bring.ts';
 import { removeStrays, removeUnusedBlobs } from '../src/blobs/collect.ts';
 import { createPublisher } from '../src/blobs/publisher.ts';
-import { blobPrefix, insertPart, listSnapshotBlobs, newPartKey, readKeyPrefix } from '../src/blobs/store.ts';
+import { blobPrefix, insertPart, listBlobs, newPartKey, readKeyPrefix } from '../src/blobs/store.ts';
 import { openStoreOf, startBlobBed, writeDisk } from './support/blob-bed.ts';
 import { type Fate, runWithFate } from './support/dying.ts';
 
 // The reconciler does nothing here by itself: the tests do its work.
 const bed = await startBlobBed(2, {
   reconcileMs: 3_600_000,
-  blobsMs: { every: 3_600_000, kept: 0, strays: 3_600_000 },
+  blobsMs: { every: 3_600_000, kept: 0, images: 3_600_000, strays: 3_600_000 },
 });
 const { api, hosts, store, makeMachine } = bed;
 const { app } = bed.plane;
@@ -114,7 +114,7 @@ describe('objects that no row knows', () => {
     const machineId = await makeMachine();
     const id = await snap(machineId);
     await publishAtLast(id);
-    const [blob] = await listSnapshotBlobs(db, id);
+    const [blob] = await listBlobs(db, id);
     const keyPrefix = await readKeyPrefix(db);
     const stray = newPartKey(keyPrefix, blob?.id ?? assert.fail(), 7);
     const foreign = newPartKey(`${id}/`, id, 0);

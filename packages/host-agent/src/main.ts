@@ -14,6 +14,8 @@ import PQueue from 'p-queue';
 import { Registry } from 'prom-client';
 import { HostAuditor } from './audit/host-auditor.ts';
 import { BlobStore } from './blobs/blob-store.ts';
+import { FileDigests } from './blobs/digests.ts';
+import { ImageTransfer } from './blobs/image-transfer.ts';
 import { removeUnused } from './blobs/remove-unused.ts';
 import { SnapshotTransfer } from './blobs/snapshot-transfer.ts';
 import { BOOT_PATIENCE_MS, type HostAgentConfig, readConfig } from './config.ts';
@@ -165,10 +167,9 @@ async function main(log: Log): Promise<void> {
   const layers = new LayerStore(paths.layers);
   const snapshots = new SnapshotStore(paths, layers, log, config.snapshotMemoryMb * MIB);
   const blobs = new BlobStore(paths.blobs, reserve);
-  const transfer = new SnapshotTransfer({
-    ...{ snapshots, layers, blobs },
-    imageFiles: () => listImageFiles(config.cacheDir),
-  });
+  const files = { digests: new FileDigests(), imageFiles: () => listImageFiles(config.cacheDir) };
+  const transfer = new SnapshotTransfer({ snapshots, layers, blobs, ...files });
+  const imageTransfer = new ImageTransfer({ cacheDir: config.cacheDir, copiesDir: paths.imageCopies, blobs, ...files });
   const addresses = new AddressLeases(new AddressCounter(network.subnet, join(config.home, 'addresses.json')));
   const { starter, templates, pool, spares } = makeStarter(
     config,
@@ -205,7 +206,7 @@ async function main(log: Log): Promise<void> {
       tracing,
       log,
     },
-    (stack) => findMachineImage(config.cacheDir, stack),
+    (stack) => imageTransfer.find(stack),
   );
   for (const vm of found.filter((one) => dirname(one.runDir) === paths.runTemplates)) await vms.discard(vm);
   templates?.open();
@@ -224,7 +225,10 @@ async function main(log: Log): Promise<void> {
   }
   const audit = new HostAuditor(vms, machines, paths, { snapshots, garbage, dataVolumes });
   const collectGarbage = () => {
-    removeUnused({ machinesDir: paths.machines, blobs, snapshots, volumes, room: reserve, log });
+    removeUnused({
+      ...{ machinesDir: paths.machines, blobs, images: imageTransfer, snapshots, volumes },
+      ...{ room: reserve, log },
+    });
     garbage.collect();
   };
   collectGarbage();
@@ -259,7 +263,7 @@ async function main(log: Log): Promise<void> {
       dataVolumes,
       snapshots,
       garbage,
-      transfers: { blobs, transfer },
+      transfers: { blobs, transfer, images: imageTransfer },
       room: reserve,
       audit,
       member,

@@ -1,4 +1,4 @@
-// Removes blobs that no snapshot needs, and objects that no row knows. A crash at any line leaves at most garbage that
+// Removes blobs that no snapshot and no image needs, and objects that no row knows. A crash at any line leaves at most garbage that
 // the next round finds: first the row says `removing`, which refuses new references, then the objects are deleted, then
 // the row. store.ts says why this never meets a blob that is in use.
 import { sql } from 'kysely';
@@ -30,8 +30,9 @@ export function createCollector(app: App, objects: ObjectStore, now: () => numbe
   };
 }
 
-/** Removes blobs that no snapshot refers to, and goes on with removals that were interrupted. */
+/** Removes blobs that nothing refers to, and goes on with removals that were interrupted. */
 export async function removeUnusedBlobs(app: App, objects: ObjectStore): Promise<void> {
+  await removeOldImages(app);
   for (const id of await listUnused(app)) await beginRemoval(app, id);
   const removing = await app.db.selectFrom('blobs').select('id').where('state', '=', 'removing').limit(BATCH).execute();
   const keyPrefix = await readKeyPrefix(app.db);
@@ -40,14 +41,26 @@ export async function removeUnusedBlobs(app: App, objects: ObjectStore): Promise
     for await (const page of objects.list(blobPrefix(keyPrefix, id))) await objects.remove(page.map(({ key }) => key));
     await app.db.deleteFrom('blobs').where('id', '=', id).where('state', '=', 'removing').execute();
   }
-  if (removing.length > 0) app.log.info({ blobs: removing.length }, 'blobs that no snapshot needs were removed');
+  if (removing.length > 0) app.log.info({ blobs: removing.length }, 'blobs that nothing needs were removed');
+}
+
+/**
+ * Removes images that a newer one of the same stack has replaced. The newer one must have been there for a while, so that
+ * creates that have begun with the older one are done.
+ */
+async function removeOldImages({ db, config }: App): Promise<void> {
+  await sql`
+    delete from publications where stack is not null and exists (
+      select from publications newer where newer.stack = publications.stack
+        and newer.image_created_at > publications.image_created_at
+        and newer.published_at < now() - ${config.timing.blobsMs.kept}::int * interval '1 millisecond')`.execute(db);
 }
 
 async function listUnused({ db, config }: App): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     select id from blobs where state <> 'removing'
       and used_at < now() - ${config.timing.blobsMs.kept}::int * interval '1 millisecond'
-      and not exists (select from snapshot_blobs where blob_id = blobs.id)
+      and not exists (select from publication_blobs where blob_id = blobs.id)
     limit ${BATCH}`.execute(db);
   return rows.map(({ id }) => id);
 }
@@ -60,7 +73,7 @@ function beginRemoval({ db }: App, id: string): Promise<void> {
     // A statement of its own, which sees all references that were committed before the lock was taken.
     await sql`
       update blobs set state = 'removing'
-      where id = ${id} and not exists (select from snapshot_blobs where blob_id = ${id})`.execute(tx);
+      where id = ${id} and not exists (select from publication_blobs where blob_id = ${id})`.execute(tx);
   });
 }
 

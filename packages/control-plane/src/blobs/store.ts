@@ -1,13 +1,19 @@
 // The SQL of blobs, and the rules that keep a removal from a blob that is in use:
 //
-//   - A snapshot refers to a blob in a transaction that locks the blob's row and refuses one that is being removed.
+//   - A publication refers to a blob in a transaction that locks the blob's row and refuses one that is being removed.
 //   - A removal begins in a transaction that locks the row too and then looks for references. From its commit on, no new
 //     reference is possible. Only then the objects are deleted, and the row last.
 //   - The names of a blob's objects begin with the id of its row. The same content gets a row with another id when it is
 //     published again, so a removal that goes on late never meets the new objects.
 import { randomUUID } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { type BlobFile, partCount, type SnapshotManifest, type StoredPart } from '@sandbar/contract/host-blobs.ts';
+import {
+  type BlobFile,
+  type ImageManifest,
+  partCount,
+  type SnapshotManifest,
+  type StoredPart,
+} from '@sandbar/contract/host-blobs.ts';
 import { type Selectable, sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import type { BlobPartTable, BlobTable } from '../db/blob-tables.ts';
@@ -16,8 +22,8 @@ import { inTransaction } from '../db/transaction.ts';
 
 export type BlobRow = Selectable<BlobTable>;
 export type BlobPartRow = Selectable<BlobPartTable>;
-/** A file of a snapshot with its blob. */
-export type SnapshotBlob = BlobRow & { name: BlobFile['name'] };
+/** A file of a publication with its blob. */
+export type PublicationBlob = BlobRow & { name: BlobFile['name'] };
 
 /** An object is recorded only within this time after its upload began. The search for strays waits far longer. */
 const RECORDED_WITHIN = sql`interval '1 hour'`;
@@ -36,24 +42,24 @@ export const newPartKey = (keyPrefix: string, blobId: string, index: number): st
   `${blobPrefix(keyPrefix, blobId)}${index}-${randomUUID()}`;
 
 /**
- * Makes a snapshot refer to the blobs of its files, and inserts the blobs that do not exist. Throws `conflict` when one
- * of them is being removed, and `not_found` when the snapshot is gone. Both leave everything unchanged.
+ * Makes a publication refer to the blobs of its files, and inserts the blobs that do not exist. Throws `conflict` when
+ * one of them is being removed, and `not_found` when the publication is gone. Both leave everything unchanged.
  */
-export function referToBlobs(db: Db, snapshotId: string, files: readonly BlobFile[]): Promise<void> {
+export function referToBlobs(db: Db, publicationId: string, files: readonly BlobFile[]): Promise<void> {
   return inTransaction(db, async (tx) => {
     const publication = await tx
       .selectFrom('publications')
-      .select('snapshot_id')
-      .where('snapshot_id', '=', snapshotId)
+      .select('id')
+      .where('id', '=', publicationId)
       .forUpdate()
       .executeTakeFirst();
-    if (!publication) throw new ServiceError('not_found', 'The snapshot was deleted.');
+    if (!publication) throw new ServiceError('not_found', 'The snapshot was deleted, or the image was replaced.');
     for (const { name, sha256, bytes } of files.toSorted((a, b) => (a.sha256 < b.sha256 ? -1 : 1))) {
       const blob_id = await useBlob(tx, sha256, bytes);
       await tx
-        .insertInto('snapshot_blobs')
-        .values({ snapshot_id: snapshotId, name, blob_id })
-        .onConflict((conflict) => conflict.columns(['snapshot_id', 'name']).doNothing())
+        .insertInto('publication_blobs')
+        .values({ publication_id: publicationId, name, blob_id })
+        .onConflict((conflict) => conflict.columns(['publication_id', 'name']).doNothing())
         .execute();
     }
   });
@@ -69,17 +75,17 @@ async function useBlob(tx: Tx, sha256: string, bytes: number): Promise<string> {
   throw new ServiceError('conflict', `The blob ${sha256} is being removed. Retry later.`);
 }
 
-/** Returns the files of a snapshot with their blobs, for a snapshot whose publication has begun. */
-export async function listSnapshotBlobs(db: Db, snapshotId: string): Promise<SnapshotBlob[]> {
+/** Returns the files of a publication with their blobs. */
+export async function listBlobs(db: Db, publicationId: string): Promise<PublicationBlob[]> {
   const rows = await db
-    .selectFrom('snapshot_blobs')
-    .innerJoin('blobs', 'blobs.id', 'snapshot_blobs.blob_id')
+    .selectFrom('publication_blobs')
+    .innerJoin('blobs', 'blobs.id', 'publication_blobs.blob_id')
     .selectAll('blobs')
-    .select('snapshot_blobs.name')
-    .where('snapshot_id', '=', snapshotId)
+    .select('publication_blobs.name')
+    .where('publication_id', '=', publicationId)
     .orderBy('name')
     .execute();
-  return rows as SnapshotBlob[];
+  return rows as PublicationBlob[];
 }
 
 /** Returns the parts of a blob that are in the store, by their index. */
@@ -127,22 +133,22 @@ export async function publishBlob(db: Db, { id, bytes }: Pick<BlobRow, 'id' | 'b
 }
 
 /**
- * Marks a snapshot as published when all its blobs are. Returns whether it is published now. `processor`: that of its
- * host, for a memory snapshot.
+ * Marks a publication as complete when all its blobs are. Returns whether it is now. `processor`: that of its host, for a
+ * memory snapshot.
  */
 export async function publishRow(
   db: Db,
-  snapshotId: string,
-  { manifest, processor }: { manifest: SnapshotManifest; processor: string | null },
+  id: string,
+  { manifest, processor }: { manifest: SnapshotManifest | ImageManifest; processor: string | null },
 ): Promise<boolean> {
   const { rows } = await sql`
     update publications set published_at = now(), due_at = null, manifest = ${JSON.stringify(manifest)}::jsonb,
       processor = ${processor}
-    where snapshot_id = ${snapshotId} and exists (select from snapshot_blobs where snapshot_id = ${snapshotId})
+    where id = ${id} and exists (select from publication_blobs where publication_id = ${id})
       and not exists (
-        select from snapshot_blobs join blobs on blobs.id = blob_id
-        where snapshot_id = ${snapshotId} and state <> 'published')
-    returning snapshot_id`.execute(db);
+        select from publication_blobs join blobs on blobs.id = blob_id
+        where publication_id = ${id} and state <> 'published')
+    returning id`.execute(db);
   return rows.length > 0;
 }
 
@@ -156,5 +162,22 @@ export async function findPublication(db: Db | Tx, snapshotId: string): Promise<
     .where('snapshot_id', '=', snapshotId)
     .where('published_at', 'is not', null)
     .executeTakeFirst();
-  return row?.manifest ? { manifest: row.manifest, processor: row.processor } : undefined;
+  // The publication of a snapshot has the manifest of a snapshot.
+  return row?.manifest ? { manifest: row.manifest as SnapshotManifest, processor: row.processor } : undefined;
+}
+
+/** Returns the newest image of a stack in the store, or undefined when there is none. */
+export async function findImagePublication(
+  db: Db | Tx,
+  stack: string,
+): Promise<{ id: string; manifest: ImageManifest } | undefined> {
+  const row = await db
+    .selectFrom('publications')
+    .select(['id', 'manifest'])
+    .where('stack', '=', stack)
+    .where('published_at', 'is not', null)
+    .orderBy('image_created_at', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  return row?.manifest ? { id: row.id, manifest: row.manifest as ImageManifest } : undefined;
 }

@@ -1,5 +1,5 @@
 // The types of the tables about the object store.
-import type { SnapshotManifest } from '@sandbar/contract/host-blobs.ts';
+import type { ImageManifest, SnapshotManifest } from '@sandbar/contract/host-blobs.ts';
 import type { ColumnType, Generated } from 'kysely';
 
 /** One row: the id with which the names of all objects of this database begin. */
@@ -16,7 +16,7 @@ export type BlobTable = {
   sha256: string;
   bytes: number;
   state: Generated<BlobState>;
-  /** When a snapshot began to refer to it. */
+  /** When a publication began to refer to it. */
   used_at: Generated<Date>;
 };
 
@@ -31,18 +31,25 @@ export type BlobPartTable = {
   bytes: number;
 };
 
-/** How far a snapshot has come on its way to the object store. */
+/** How far a snapshot or an image has come on its way to the object store. */
 export type PublicationTable = {
-  snapshot_id: string;
+  /** That of the snapshot, if it is one. */
+  id: string;
+  snapshot_id: string | null;
+  /** The image: its stack, digest and time as its host reports them, and that host. Null for a snapshot. */
+  stack: string | null;
+  digest: string | null;
+  image_created_at: Date | null;
+  host_id: string | null;
   /** When the next attempt is due, or when the claim of the present attempt ends. Null: there is nothing to do. */
   due_at: Generated<Date | null>;
   failures: Generated<number>;
-  manifest: ColumnType<SnapshotManifest | null, string | null, string | null>;
+  manifest: ColumnType<SnapshotManifest | ImageManifest | null, string | null, string | null>;
   /** The processor of the host, for a memory snapshot. */
   processor: string | null;
   /** Since when other hosts can fetch it. */
   published_at: Date | null;
 };
 
-/** A snapshot's file. As long as the row exists, its blob is not removed. */
-export type SnapshotBlobTable = { snapshot_id: string; name: string; blob_id: string };
+/** A file of a publication. As long as the row exists, its blob is not removed. */
+export type PublicationBlobTable = { publication_id: string; name: string; blob_id: string };

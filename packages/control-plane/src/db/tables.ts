@@ -15,7 +15,13 @@ import type { QuotaDimension } from '@sandbar/contract/tier-limits.ts';
 import type { VolumeKind, VolumeState } from '@sandbar/contract/volume-states.ts';
 import type { ColumnType, Generated, JSONColumnType, Selectable } from 'kysely';
 import type { LedgerTable, MailTable, MeterTable, PaymentEventTable, PriceTable } from './billing-tables.ts';
-import type { BlobPartTable, BlobTable, ObjectStoreTable, PublicationTable, SnapshotBlobTable } from './blob-tables.ts';
+import type {
+  BlobPartTable,
+  BlobTable,
+  ObjectStoreTable,
+  PublicationBlobTable,
+  PublicationTable,
+} from './blob-tables.ts';
 
 /** The time at which the row was inserted, set by the database. */
 export type CreatedAt = ColumnType<Date, never, never>;
@@ -443,7 +449,7 @@ export type Database = {
   blobs: BlobTable;
   blob_parts: BlobPartTable;
   publications: PublicationTable;
-  snapshot_blobs: SnapshotBlobTable;
+  publication_blobs: PublicationBlobTable;
   operations: OperationTable;
   terminal_tickets: TerminalTicketTable;
   public_ports: PublicPortTable;

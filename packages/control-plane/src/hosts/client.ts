@@ -29,6 +29,7 @@ import {
   type CopyProgress,
   type DownloadPart,
   type HostCopyList,
+  type ImageContent,
   type SnapshotContent,
   type StoredPart,
   type UploadPart,
@@ -74,6 +75,12 @@ export type HostClient = {
   snapshotContent(snapshotId: string): Promise<SnapshotContent>;
   /** Makes the host put one part of a snapshot's file into the object store. */
   uploadPart(snapshotId: string, part: UploadPart): Promise<StoredPart>;
+  /** Returns the files of the host's current image of a stack, with their digests. */
+  imageContent(stack: string): Promise<ImageContent>;
+  /** Makes the host put one part of a file of its image into the object store. */
+  uploadImagePart(stack: string, part: UploadPart): Promise<StoredPart>;
+  /** Makes machines of the stack possible, or returns the blobs that the host needs first. */
+  addImageCopy(stack: string, content: ImageContent): Promise<CopyProgress>;
   /** Returns which parts of a blob the host has. */
   blobProgress(sha256: string): Promise<BlobProgress>;
   /** Makes the host fetch one part of a blob. Goes on where an earlier call was cut. */
@@ -253,6 +260,12 @@ export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACI
       json({ method: 'GET', path: BLOB_PATHS.snapshotContent.replace(':id', id), timeoutMs: DIGEST_MS }),
     uploadPart: (id, body) =>
       json({ method: 'POST', path: BLOB_PATHS.snapshotPart.replace(':id', id), body, timeoutMs: PART_MS }),
+    imageContent: (stack) =>
+      json({ method: 'GET', path: imagePath(BLOB_PATHS.imageContent, stack), timeoutMs: DIGEST_MS }),
+    uploadImagePart: (stack, body) =>
+      json({ method: 'POST', path: imagePath(BLOB_PATHS.imagePart, stack), body, timeoutMs: PART_MS }),
+    addImageCopy: (stack, body) =>
+      json({ method: 'PUT', path: imagePath(BLOB_PATHS.imageCopy, stack), body, timeoutMs: SLACK_MS }),
     blobProgress: (sha256) => json({ method: 'GET', path: blobPath(sha256), timeoutMs: SLACK_MS }),
     downloadPart: (sha256, index, body) => {
       const path = BLOB_PATHS.blobPart.replace(':sha256', sha256).replace(':index', String(index));
@@ -357,6 +370,7 @@ const spanNameOf = (method: string, path: string): string =>
     .replace(/\/ports\/\d+/, '/ports/:port')}`;
 
 const machinePath = (id: string) => HOST_PATHS.machine.replace(':id', id);
+const imagePath = (path: string, stack: string) => path.replace(':stack', encodeURIComponent(stack));
 const blobPath = (sha256: string) => BLOB_PATHS.blob.replace(':sha256', sha256);
 const copyPath = (id: string) => BLOB_PATHS.snapshotCopy.replace(':id', id);
 const volumePath = (id: string) => HOST_PATHS.volume.replace(':id', id);

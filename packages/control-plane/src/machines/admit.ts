@@ -7,7 +7,7 @@ import { v7 as uuidv7 } from 'uuid';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import { checkMayRun } from '../billing/check.ts';
-import { findPublication, type Published } from '../blobs/store.ts';
+import { findImagePublication, findPublication, type Published } from '../blobs/store.ts';
 import type { Tx } from '../db/database.ts';
 import type { AccountRow, MachineRow, VolumeRow } from '../db/tables.ts';
 import { commitUnsynced } from '../db/transaction.ts';
@@ -87,7 +87,8 @@ export async function admitMachine(
   const complete = completeRequest(asked, source);
   checkAllSizes(complete);
   if (!source) byTable(() => checkImage(hosts, complete));
-  const host = placeMachine(app, { account, hosts, complete, pin, tried });
+  const isInStore = !source && (await isImageElsewhere(app, tx, hosts, complete.stack));
+  const host = placeMachine(app, { account, hosts, complete, pin, isInStore, tried });
   const insertion = { account, host, complete, rootVolume, idempotencyKey };
   const { machine, claimed } = await insertWithOperation(app, tx, insertion);
   const expiresAt = asked.expires_in_sec == null ? null : await setExpiry(tx, machine, asked.expires_in_sec);
@@ -170,11 +171,19 @@ function hostGroups(hosts: readonly HostFacts[], pin: Pin | undefined): HostFact
   return [home, hosts.filter((host) => host.id !== pin.hostId && isAble(host))];
 }
 
+/** Returns whether the image of a stack is in the object store, if there is a host that would have to fetch it. */
+async function isImageElsewhere(app: App, tx: Tx, hosts: readonly HostFacts[], stack: string): Promise<boolean> {
+  if (!app.objects || hosts.every(({ images }) => images.some((image) => image.stack === stack))) return false;
+  return (await findImagePublication(tx, stack)) !== undefined;
+}
+
 type Placing = {
   account: AccountRow;
   hosts: readonly HostFacts[];
   complete: CreateRequest;
   pin: Pin | undefined;
+  /** Whether a host that does not have the image can fetch it. */
+  isInStore: boolean;
   tried: ReadonlySet<string>;
 };
 
@@ -182,7 +191,7 @@ type Placing = {
  * Returns the host for the machine. Checks first that the account may use a host, has enough balance and has enough
  * quota. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `host_unavailable`, `fleet_capacity`.
  */
-function placeMachine(app: App, { account, hosts, complete, pin, tried }: Placing): HostFacts {
+function placeMachine(app: App, { account, hosts, complete, pin, isInStore, tried }: Placing): HostFacts {
   const { source, stack } = complete;
   const possible = hostGroups(hosts, pin);
   const admitting = possible.map((group) => group.filter((host) => admitsAccount(app, host, account)));
@@ -196,6 +205,8 @@ function placeMachine(app: App, { account, hosts, complete, pin, tried }: Placin
     for (const group of reachable.length > 0 ? reachable : admitting) {
       const host = chooseReachableHost(app, group, wanted, tried);
       if (host) return host;
+      const other = isInStore && chooseReachableHost(app, group, { ...wanted, stack: undefined }, tried);
+      if (other) return other;
     }
     throw pin && !pin.published ? hostIsFull(pin.of, wanted.room) : fleetIsFull(wanted.room);
   });

@@ -1,13 +1,16 @@
 // A control plane with an object store and several hosts. The store is versitygw, and the hosts run the host agent's own
 // code with fake VMs, so files really move. Machines keep what a test writes to their disks.
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
+import type { Image } from '@sandbar/contract/image.ts';
 import { createLog } from '@sandbar/logging/log.ts';
 import { NO_TRACING } from '@sandbar/tracing/tracing.ts';
 import { buildServer } from '../../../host-agent/src/http/server.ts';
+import { publishImage } from '../../../host-agent/src/images/publish.ts';
 import { FakeHost as Agent } from '../../../host-agent/tests/support/fake-host.ts';
 import { openObjectStore } from '../../src/blobs/object-store.ts';
 import type { Timing } from '../../src/config.ts';
@@ -18,7 +21,14 @@ import { FakeHost } from './fake-host.ts';
 import { startTestBed, type TestBed } from './test-bed.ts';
 import { startVersitygw, type TestStore } from './versitygw.ts';
 
-export type BlobHost = { id: string; agent: Agent; setReachable(isReachable: boolean): Promise<void> };
+export type BlobHost = {
+  id: string;
+  agent: Agent;
+  /** While false, the host takes no new machines. */
+  setReachable(isReachable: boolean): Promise<void>;
+  /** Gives the host an image whose files are made of `text`, and reports it. */
+  addImage(stack: string, text: string): Promise<void>;
+};
 export type BlobBed = TestBed & { store: TestStore; hosts: BlobHost[]; makeMachine(body?: object): Promise<string> };
 
 const socketOf = (agent: Agent): string => join(agent.dir, 'agent.sock');
@@ -46,9 +56,15 @@ export async function startBlobBed(count: number, timing: Partial<Timing> = {}, 
       .set({ name: `host-${index}`, address: `host-${index}:7072` })
       .where('id', '=', id)
       .execute();
+    const addImage = async (stack: string, text: string) => {
+      const image = await writeImage(agent.cacheDir, stack, text);
+      info.images = [...info.images.filter((one) => one.stack !== stack), image];
+      await registerHost(db, info);
+      bed.plane.app.hostTable.expire();
+    };
+    await addImage('base', 'base');
     hosts.push({
-      id,
-      agent,
+      ...{ id, agent, addImage },
       setReachable: async (isReachable) => {
         await db.updateTable('hosts').set({ draining: !isReachable }).where('id', '=', id).execute();
         bed.plane.app.hostTable.expire();
@@ -88,6 +104,24 @@ async function listen(agent: Agent, info: HostInfo): Promise<() => Promise<void>
   );
   await server.listen({ path: socketOf(agent) });
   return () => server.close();
+}
+
+async function writeImage(cacheDir: string, stack: string, text: string): Promise<Image> {
+  const write = (name: string) => {
+    const content = `${name} of ${text}`;
+    const sha256 = createHash('sha256').update(content).digest('hex');
+    const path = join(cacheDir, `${name}-${sha256}`);
+    mkdirSync(cacheDir, { recursive: true });
+    writeFileSync(path, content);
+    return { path, sha256, bytes: content.length };
+  };
+  const { bytes: _, ...kernel } = write('kernel');
+  const { bytes: __, ...initramfs } = write('initramfs');
+  const { sha256, ...rootfs } = write('rootfs');
+  const about = { stack, description: text, digest: `sha256:${sha256}`, min_rootfs_gb: 1, default: stack === 'base' };
+  const files = { kernel: { ...kernel, version: '1' }, initramfs, rootfs: { ...rootfs, format: 'raw' as const } };
+  const { image } = await publishImage(cacheDir, { ...about, ...files }, { wasBuilt: true, log: () => undefined });
+  return { ...about, architecture: 'x86_64', created_at: image.created_at };
 }
 
 /** Opens the store of the bed, as another process would. */

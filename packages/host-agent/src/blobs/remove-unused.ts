@@ -7,6 +7,8 @@ import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import type { BlobStore } from './blob-store.ts';
+import { imagePaths } from './image-files.ts';
+import type { ImageTransfer } from './image-transfer.ts';
 
 /** How long a copy or a fetched file is kept after its last use. */
 const KEPT_MS = 24 * 3_600_000;
@@ -16,6 +18,7 @@ const KEPT_WHEN_SHORT_MS = 10 * 60_000;
 export type UnusedOptions = {
   machinesDir: string;
   blobs: BlobStore;
+  images: ImageTransfer;
   snapshots: SnapshotStore;
   volumes: VolumeStore;
   room: Pick<DiskRoom, 'isShort'>;
@@ -23,15 +26,14 @@ export type UnusedOptions = {
 };
 
 /** Removes nothing while a record cannot be read, because it may name any file. Never throws. */
-export function removeUnused({ machinesDir, blobs, snapshots, volumes, room, log }: UnusedOptions): void {
+export function removeUnused(options: UnusedOptions): void {
+  const { machinesDir, blobs, images, snapshots, volumes, room, log } = options;
   const keptMs = room.isShort ? KEPT_WHEN_SHORT_MS : KEPT_MS;
   try {
-    const copies = snapshots.removeOldCopies(keptMs);
-    const images = [...imagesOfMachines(machinesDir), ...volumes.imagesInUse()];
-    images.push(...snapshots.records().map(({ image }) => image));
-    const used = new Set(
-      images.flatMap(({ kernelPath, initramfsPath, rootfsPath }) => [kernelPath, initramfsPath, rootfsPath]),
-    );
+    const copies = [...snapshots.removeOldCopies(keptMs), ...images.removeOldCopies(keptMs)];
+    const named = [...imagesOfMachines(machinesDir), ...volumes.imagesInUse(), ...images.copies()];
+    named.push(...snapshots.records().map(({ image }) => image));
+    const used = new Set(named.flatMap((image) => [...imagePaths(image).values()]));
     const files = blobs.removeOld(keptMs, (path) => used.has(path));
     if (copies.length + files.length > 0) log.info({ copies, files }, 'unused copies of blobs were removed');
   } catch (err) {

@@ -7,21 +7,21 @@ import {
   type BlobFile,
   type CopyProgress,
   IMAGE_FILES,
-  type ImageFile,
   layerFileName,
+  MEMORY_FILES,
   type SnapshotContent,
   type SnapshotManifest,
   type StoredPart,
   type UploadPart,
 } from '@sandbar/contract/host-blobs.ts';
-import { type ImageExec, isImageExec } from '../images/image-exec.ts';
 import type { MachineImage } from '../machines/record.ts';
 import { memoryPlace } from '../snapshots/memory-files.ts';
 import type { SnapshotRecord } from '../snapshots/snapshot-record.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import type { BlobStore } from './blob-store.ts';
-import { FileDigests } from './digests.ts';
+import type { FileDigests } from './digests.ts';
+import { digestsByName, imageOf, imagePaths, isImageFile } from './image-files.ts';
 import { uploadPart } from './part-transfer.ts';
 
 type Stores = {
@@ -30,28 +30,28 @@ type Stores = {
   blobs: BlobStore;
   /** Returns the files of this host's own images, by their SHA-256. They need not be fetched. */
   imageFiles: () => Promise<ReadonlyMap<string, string>>;
+  digests: FileDigests;
 };
 
 export class SnapshotTransfer {
   readonly #stores: Stores;
-  readonly #digests = new FileDigests();
 
   constructor(stores: Stores) {
     this.#stores = stores;
   }
 
   /**
-   * Describes a snapshot of this host and its files. Throws `not_found` when it is not here or not complete, and
-   * `conflict` for a memory snapshot of an earlier version, which does not say what it needs.
+   * Describes a snapshot of this host and its files. Throws `not_found` when it is not here or not complete. The
+   * manifest of a memory snapshot of an earlier version does not say what the memory needs.
    */
   async contentOf(id: string): Promise<SnapshotContent> {
     const record = this.#find(id);
     const files = await Promise.all(
       [...this.#pathsOf(id, record)].map(async ([name, path]): Promise<BlobFile> => {
-        return { name, ...(await this.#digests.of(path)) };
+        return { name, ...(await this.#stores.digests.of(path)) };
       }),
     );
-    return { manifest: manifestOf(id, record), files };
+    return { manifest: manifestOf(record), files };
   }
 
   /** Uploads one part of a snapshot's file. Throws `not_found`, and like {@link uploadPart}. */
@@ -76,12 +76,12 @@ export class SnapshotTransfer {
       snapshots.noteUse(id);
       return { missing: [] };
     }
-    const isOwn = (name: string, sha256: string) => IMAGE_FILES.some((one) => one === name) && own.has(sha256);
+    const isOwn = (name: string, sha256: string) => isImageFile(name) && own.has(sha256);
     const isHere = (name: string, sha256: string) => this.#hasLayer(name) || isOwn(name, sha256) || blobs.has(sha256);
     const missing = [...byName].filter(([name, sha256]) => !isHere(name, sha256)).map(([, sha256]) => sha256);
     if (missing.length > 0) return { missing: [...new Set(missing)] };
     const pathOf = (sha256: string) => own.get(sha256) ?? blobs.pathOf(sha256);
-    const image = imageOf(pathOf, byName, manifest.exec);
+    const image = imageOf(byName, pathOf, manifest.exec);
     const moved: string[] = [];
     // A link, because two layers with the same content are one blob.
     const linkTo = (name: string, path: string) => {
@@ -112,8 +112,7 @@ export class SnapshotTransfer {
 
   /** Returns the files of a snapshot by their names. */
   #pathsOf(id: string, { image, layers, memory }: SnapshotRecord): Map<BlobFile['name'], string> {
-    const { kernelPath: kernel, initramfsPath: initramfs, rootfsPath: rootfs } = image;
-    const paths = new Map<BlobFile['name'], string>(Object.entries({ kernel, initramfs, rootfs }));
+    const paths = new Map<BlobFile['name'], string>(imagePaths(image));
     for (const layer of layers) paths.set(layerFileName(layer), this.#stores.layers.pathOf(layer));
     if (memory) {
       const { memoryPath, statePath } = this.#stores.snapshots.memoryPlaceOf(id, memory);
@@ -129,7 +128,7 @@ export class SnapshotTransfer {
   async #checkLayers(byName: ReadonlyMap<string, string>): Promise<void> {
     for (const [name, expected] of byName) {
       if (!this.#hasLayer(name)) continue;
-      const { sha256 } = await this.#digests.of(this.#stores.layers.pathOf(name.slice('layer/'.length)));
+      const { sha256 } = await this.#stores.digests.of(this.#stores.layers.pathOf(name.slice('layer/'.length)));
       if (sha256 !== expected) throw new ServiceError('conflict', `${name} of this host has another content`);
     }
   }
@@ -139,9 +138,7 @@ export class SnapshotTransfer {
   }
 }
 
-function manifestOf(id: string, { image, memory, layers, ...record }: SnapshotRecord): SnapshotManifest {
-  if (memory && !memory.needs)
-    throw new ServiceError('conflict', `memory snapshot ${id} was taken by an earlier version and stays on its host`);
+function manifestOf({ image, memory, layers, ...record }: SnapshotRecord): SnapshotManifest {
   return {
     ...record,
     layers: [...layers],
@@ -154,22 +151,9 @@ function recordOf({ exec: _, memory, ...manifest }: SnapshotManifest, image: Mac
   return { ...manifest, image, ...(memory ? { memory } : {}) };
 }
 
-/** Returns the digests of the files. Throws `validation_error` unless they are exactly those that the manifest needs. */
 function filesByName(manifest: SnapshotManifest, files: readonly BlobFile[]): Map<string, string> {
-  const memory = manifest.memory ? ['memory', 'state'] : [];
-  const wanted = [...IMAGE_FILES, ...memory, ...manifest.layers.map(layerFileName)];
-  const byName = new Map(files.map(({ name, sha256 }) => [name as string, sha256]));
-  if (byName.size !== files.length || byName.size !== wanted.length || !wanted.every((name) => byName.has(name)))
-    throw new ServiceError('validation_error', 'the files are not those of the snapshot');
   if ((manifest.kind === 'memory') !== (manifest.memory !== undefined))
     throw new ServiceError('validation_error', 'the kind of the snapshot is not that of its files');
-  return byName;
-}
-
-function imageOf(pathOf: (sha256: string) => string, byName: ReadonlyMap<string, string>, exec: unknown): MachineImage {
-  const path = (name: ImageFile) => pathOf(byName.get(name) ?? '');
-  const paths = { kernelPath: path('kernel'), initramfsPath: path('initramfs'), rootfsPath: path('rootfs') };
-  if (exec === undefined) return paths;
-  if (!isImageExec(exec)) throw new ServiceError('validation_error', 'the defaults of the image are not valid');
-  return { ...paths, exec: exec as ImageExec };
+  const memory = manifest.memory ? MEMORY_FILES : [];
+  return digestsByName([...IMAGE_FILES, ...memory, ...manifest.layers.map(layerFileName)], files);
 }

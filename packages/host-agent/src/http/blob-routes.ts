@@ -10,12 +10,15 @@ import {
   CopyProgress,
   DownloadPart,
   HostCopyList,
+  ImageContent,
   SnapshotContent,
+  StackParams,
   StoredPart,
   UploadPart,
 } from '@sandbar/contract/host-blobs.ts';
 import type { FastifyInstance } from 'fastify';
 import type { BlobStore } from '../blobs/blob-store.ts';
+import type { ImageTransfer } from '../blobs/image-transfer.ts';
 import type { SnapshotTransfer } from '../blobs/snapshot-transfer.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { Garbage } from '../storage/garbage.ts';
@@ -23,11 +26,15 @@ import type { Garbage } from '../storage/garbage.ts';
 export type BlobServices = {
   blobs: BlobStore;
   transfer: SnapshotTransfer;
+  images: ImageTransfer;
   snapshots: SnapshotStore;
   garbage: Garbage;
 };
 
-export function addBlobRoutes(untyped: FastifyInstance, { blobs, transfer, snapshots, garbage }: BlobServices): void {
+export function addBlobRoutes(
+  untyped: FastifyInstance,
+  { blobs, transfer, images, snapshots, garbage }: BlobServices,
+): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
 
   server.get(
@@ -75,4 +82,20 @@ export function addBlobRoutes(untyped: FastifyInstance, { blobs, transfer, snaps
     garbage.collectSoon();
     return reply.status(204).send();
   });
+
+  server.get(BLOB_PATHS.imageContent, { schema: { params: StackParams, response: { 200: ImageContent } } }, (request) =>
+    images.contentOf(request.params.stack),
+  );
+
+  server.post(
+    BLOB_PATHS.imagePart,
+    { schema: { params: StackParams, body: UploadPart, response: { 200: StoredPart } } },
+    (request) => images.upload(request.params.stack, request.body),
+  );
+
+  server.put(
+    BLOB_PATHS.imageCopy,
+    { schema: { params: StackParams, body: ImageContent, response: { 200: CopyProgress } } },
+    (request) => images.addCopy(request.params.stack, request.body),
+  );
 }

@@ -68,7 +68,7 @@ export type HostServices = {
   snapshots: SnapshotStore;
   garbage: Garbage;
   /** What moves files between this host and the object store. */
-  transfers: Pick<BlobServices, 'blobs' | 'transfer'>;
+  transfers: Pick<BlobServices, 'blobs' | 'transfer' | 'images'>;
   room: DiskRoom;
   audit: HostAuditor;
   /** The metrics of this agent. */

@@ -10,6 +10,8 @@ import PQueue from 'p-queue';
 import { Registry } from 'prom-client';
 import { HostAuditor } from '../../src/audit/host-auditor.ts';
 import { BlobStore } from '../../src/blobs/blob-store.ts';
+import { FileDigests } from '../../src/blobs/digests.ts';
+import { ImageTransfer } from '../../src/blobs/image-transfer.ts';
 import { SnapshotTransfer } from '../../src/blobs/snapshot-transfer.ts';
 import { assignedAddresses, MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
@@ -107,7 +109,9 @@ export class FakeHost {
   snapshots!: SnapshotStore;
   garbage!: Garbage;
   audit!: HostAuditor;
-  transfers!: { blobs: BlobStore; transfer: SnapshotTransfer };
+  transfers!: { blobs: BlobStore; transfer: SnapshotTransfer; images: ImageTransfer };
+  /** A folder with images, which a test may write. Machines of the stack `base` need none. */
+  readonly cacheDir = join(this.dir, 'cache');
 
   constructor(cloning?: Partial<Cloning>) {
     this.cloning = cloning && { ...CLONING, ...cloning };
@@ -137,14 +141,12 @@ export class FakeHost {
     this.layers = new LayerStore(this.paths.layers);
     this.snapshots = new SnapshotStore(this.paths, this.layers, silent);
     const blobs = new BlobStore(this.paths.blobs, this.room);
+    const files = { digests: new FileDigests(), imageFiles: async () => new Map<string, string>() };
+    const { snapshots, layers } = this;
     this.transfers = {
       blobs,
-      transfer: new SnapshotTransfer({
-        snapshots: this.snapshots,
-        layers: this.layers,
-        blobs,
-        imageFiles: async () => new Map(),
-      }),
+      transfer: new SnapshotTransfer({ snapshots, layers, blobs, ...files }),
+      images: new ImageTransfer({ cacheDir: this.cacheDir, copiesDir: this.paths.imageCopies, blobs, ...files }),
     };
     const isPart = (value: unknown): value is object => value instanceof FakeVm || value instanceof FakeGuest;
     this.dataVolumes = mortal(new DataVolumes(join(this.dir, 'volumes'), silent), this.#life, isPart);
@@ -188,7 +190,8 @@ export class FakeHost {
         tracing: this.tracing,
         log: silent,
       },
-      async () => ({ ...this.kernel, rootfsPath: imagePath }),
+      async (stack) =>
+        stack === 'base' ? { ...this.kernel, rootfsPath: imagePath } : this.transfers.images.find(stack),
     );
     this.audit = new HostAuditor(vms, this.registry, this.paths, this);
     this.registry.events.on('event', (event) => this.events.push(event));

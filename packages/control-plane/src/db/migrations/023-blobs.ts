@@ -1,5 +1,5 @@
 // Adds what the control plane knows about the object store: which blobs are in it, of which parts they consist, and which
-// snapshots need them. Also the processor of each host, which decides where saved memory can be resumed.
+// snapshots and images need them. Also the processor of each host, which decides where saved memory can be resumed.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {
@@ -27,22 +27,31 @@ export async function up(db: Kysely<unknown>): Promise<void> {
       bytes integer not null check (bytes > 0),
       primary key (blob_id, index)
     )`.execute(db);
+  // A publication is of a snapshot, or of an image as one host has it.
   await sql`
     create table publications (
-      snapshot_id uuid primary key references snapshots (id) on delete cascade,
+      id uuid primary key,
+      snapshot_id uuid unique references snapshots (id) on delete cascade,
+      stack text,
+      digest text,
+      image_created_at timestamptz(3),
+      host_id uuid references hosts (id),
       due_at timestamptz(3) default now(),
       failures integer not null default 0,
       manifest jsonb,
       processor text,
-      published_at timestamptz(3)
+      published_at timestamptz(3),
+      check ((snapshot_id is null) = (stack is not null and digest is not null and image_created_at is not null
+        and host_id is not null)),
+      unique (stack, digest, image_created_at)
     )`.execute(db);
   await sql`create index publications_due on publications (due_at) where published_at is null`.execute(db);
   await sql`
-    create table snapshot_blobs (
-      snapshot_id uuid not null references publications (snapshot_id) on delete cascade,
+    create table publication_blobs (
+      publication_id uuid not null references publications (id) on delete cascade,
       name text not null,
       blob_id uuid not null references blobs (id),
-      primary key (snapshot_id, name)
+      primary key (publication_id, name)
     )`.execute(db);
-  await sql`create index snapshot_blobs_blob on snapshot_blobs (blob_id)`.execute(db);
+  await sql`create index publication_blobs_blob on publication_blobs (blob_id)`.execute(db);
 }

@@ -3,7 +3,7 @@
 // host deletes the machine, the machine's row is deleted, and its volumes become available again.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../../app.ts';
-import { bringSnapshot } from '../../blobs/bring.ts';
+import { bringSource } from '../../blobs/bring.ts';
 import type { Tx } from '../../db/database.ts';
 import type { MachineRow, OperationRow, VolumeRow } from '../../db/tables.ts';
 import { ensureOnHost } from '../../machines/ensure.ts';
@@ -16,7 +16,7 @@ export const CREATE: Definition = {
     async (app, work) => {
       const attaching = work.operation.args.volumes ?? [];
       const machine = machineOf(work);
-      if (machine.snapshot_id !== null) await bringSnapshot(app, machine.host_id, machine.snapshot_id);
+      await bringSource(app, machine);
       const report = await ensureOnHost(app, machine, 'running', { attaching });
       work.claimed.startPath = report.start_path;
       return report;
