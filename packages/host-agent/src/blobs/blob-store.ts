@@ -19,7 +19,7 @@ import type { DiskRoom } from '../storage/disk-reserve.ts';
 import { syncPath } from '../storage/durable.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { writeUsed } from '../storage/sparse-file.ts';
-import { downloadPart, unpackPart } from './part-transfer.ts';
+import { downloadPart, unpackPart, updateInTurns } from './part-transfer.ts';
 
 const PARTS = '.parts';
 const PARTIAL = '.partial';
@@ -140,7 +140,7 @@ async function writeParts(file: FileHandle, parts: readonly string[], bytes: num
   for (const [index, path] of parts.entries()) {
     const offset = index * PART_BYTES;
     const raw = await unpackPart(await readFile(path), Math.min(PART_BYTES, bytes - offset));
-    hash.update(raw);
+    await updateInTurns(hash, raw);
     await writeUsed(file.fd, raw, offset);
   }
   return hash.digest('hex');

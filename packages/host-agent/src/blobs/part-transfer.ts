@@ -1,6 +1,6 @@
 // Moves one part of a blob between this host and the object store. A download that was cut goes on where it ended, and
 // a part gets its name only after its digest was checked.
-import { createHash } from 'node:crypto';
+import { createHash, type Hash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { open, rename, rm, stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
@@ -10,6 +10,8 @@ import { promisify } from 'node:util';
 import { zstdCompress, zstdDecompress } from 'node:zlib';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type DownloadPart, PART_BYTES, type StoredPart } from '@sandbar/contract/host-blobs.ts';
+import { diskFull, isDiskFull } from '../storage/overlay.ts';
+import { BLOCK_BYTES } from '../storage/sparse-file.ts';
 
 /** How often one call asks the store for a part. */
 const TRIES = 4;
@@ -31,12 +33,15 @@ export async function uploadPart(path: string, index: number, url: string): Prom
     await refuse(answer, [200, 201, 204]);
     await answer.body?.cancel();
   });
-  return { sha256: sha256Of(stored), bytes: stored.length };
+  const hash = createHash('sha256');
+  await updateInTurns(hash, stored);
+  return { sha256: hash.digest('hex'), bytes: stored.length };
 }
 
 /**
  * Fetches a stored part to the file `path`. An earlier call may have left the beginning in `<path>.loading`. Throws
- * `host_unavailable` when the store does not answer, or when the part has another digest; nothing is at `path` then.
+ * `host_unavailable` when the store does not answer, or when the part has another digest, and `fleet_capacity` on a full
+ * disk; nothing is at `path` then.
  */
 export async function downloadPart(path: string, { url, sha256, bytes }: DownloadPart): Promise<void> {
   const loading = `${path}.loading`;
@@ -59,7 +64,13 @@ export async function unpackPart(stored: Buffer, rawBytes: number): Promise<Buff
   return raw;
 }
 
-export const sha256Of = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
+/** Adds a large buffer to a hash. Other work of the agent gets its turn after every mebibyte, so that it does not wait for the whole buffer. */
+export async function updateInTurns(hash: Hash, bytes: Buffer): Promise<void> {
+  for (let from = 0; from < bytes.length; from += BLOCK_BYTES) {
+    hash.update(bytes.subarray(from, from + BLOCK_BYTES));
+    await new Promise(setImmediate);
+  }
+}
 
 async function readPart(path: string, index: number): Promise<Buffer> {
   const file = await open(path, 'r');
@@ -129,14 +140,19 @@ async function ask(what: string, request: (signal: AbortSignal) => Promise<void>
     try {
       return await request(AbortSignal.timeout(REQUEST_MS));
     } catch (error) {
-      if (error instanceof ServiceError) throw error;
-      const code = (error as NodeJS.ErrnoException).code;
-      if (code === 'ENOSPC' || code === 'EDQUOT') throw error;
+      if (isDiskFull(error)) throw diskFull(error);
       if (tries === TRIES) {
-        const why = error instanceof Error ? error.message : String(error);
+        const why = reasonOf(error);
         throw new ServiceError('host_unavailable', `the ${what} of a part failed: ${why}`, { retryAfterSec: 5 });
       }
       await delay(PAUSE_MS * tries);
     }
   }
+}
+
+/** Node says only "fetch failed" for a connection that did not work; the code behind it says why. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const { code } = Object(error.cause) as { code?: unknown };
+  return typeof code === 'string' ? `${error.message} (${code})` : error.message;
 }
