@@ -1,10 +1,8 @@
 // Moves one part of a blob between this host and the object store. A download that was cut goes on where it ended, and
 // a part gets its name only after its digest was checked.
 import { createHash, type Hash } from 'node:crypto';
-import { createReadStream, createWriteStream } from 'node:fs';
-import { open, rename, rm, stat } from 'node:fs/promises';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
+import { createReadStream } from 'node:fs';
+import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { zstdCompress, zstdDecompress } from 'node:zlib';
@@ -105,21 +103,23 @@ async function fetchRest(loading: string, url: string, bytes: number, signal: Ab
   // A store that ignores the range sends the whole object.
   const start = answer.status === 206 ? from : 0;
   if (!answer.body) throw new Error('the store sent no body');
-  const source = Readable.fromWeb(answer.body as Parameters<typeof Readable.fromWeb>[0]);
-  const target = createWriteStream(loading, { flags: start === 0 ? 'w' : 'a', mode: 0o600 });
+  // Every piece is written before the next one is read, so that a cut loses as little as possible.
+  const file = await open(loading, start === 0 ? 'w' : 'a', 0o600);
   let length = start;
-  await pipeline(
-    source,
-    async function* (chunks: AsyncIterable<Buffer>) {
-      for await (const chunk of chunks) {
-        length += chunk.length;
-        if (length > bytes) throw new Error(`an object is larger than the ${bytes} bytes that were stored`);
-        yield chunk;
-      }
-    },
-    target,
-  );
+  try {
+    for await (const piece of answer.body) {
+      length += piece.length;
+      if (length > bytes) throw new Error(`an object is larger than the ${bytes} bytes that were stored`);
+      await writeAll(file, piece);
+    }
+  } finally {
+    await file.close();
+  }
   if (length !== bytes) throw new Error(`an object has ${length} bytes instead of ${bytes}`);
+}
+
+async function writeAll(file: FileHandle, bytes: Uint8Array): Promise<void> {
+  for (let done = 0; done < bytes.length; ) done += (await file.write(bytes, done)).bytesWritten;
 }
 
 async function hashOf(path: string): Promise<string> {
