@@ -94,7 +94,7 @@ describe('a snapshot in the object store', () => {
     assert.equal((await api('POST', `/v1/machines/${copy}/start`)).status, 200);
   });
 
-  it('an object that was changed is refused by its digest, and nothing of it is used', async () => {
+  it('an object that was changed is refused by its digest, and nothing of it is used (CTL-15)', async () => {
     const { id } = await published('genuine');
     const layer = (await listBlobs(db, id)).find(({ name }) => name.startsWith('layer/')) ?? assert.fail();
     const [part] = await listParts(db, layer.id);

@@ -138,7 +138,7 @@ describe('blobs on a host', () => {
     assert.ok(blobs.has(stored.digest));
   });
 
-  it('an object with another content, or a longer one, is never used', async () => {
+  it('an object with another content, or a longer one, is never used (CTL-15)', async () => {
     const stored = await put(randomBytes(50_000));
     const name = `/${stored.digest}/0`;
     const genuine = objects.get(name) ?? assert.fail();

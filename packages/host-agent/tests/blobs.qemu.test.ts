@@ -31,12 +31,15 @@ describe('snapshots of real machines that move', { skip: process.getuid?.() !== 
   before(async () => {
     store = await startVersitygw();
     objects = await openObjectStore(store.config);
-    await Promise.all([from.start(), to.start()]);
+    // One after the other, because each chooses a subnet that is free when it starts.
+    await from.start();
+    await to.start();
   });
   after(async () => {
-    await Promise.all([from.close(), to.close()]);
     objects.close();
     await store.close();
+    await from.close();
+    await to.close();
   });
 
   const publish = async (id: string): Promise<SnapshotContent> => {
