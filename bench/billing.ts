@@ -88,6 +88,7 @@ async function startServer(db: Db): Promise<{ app: App; address: string; close: 
     hosts,
     hostTable,
     fleet,
+    objects: undefined,
     presence,
     replicaId,
     ...{ draining: closing, closing, cutoff: closing },

@@ -43,6 +43,7 @@ const sidebar: DefaultTheme.SidebarItem[] = [
       page('Traces', '/tracing'),
       page('The database', '/database'),
       page('A fleet of hosts', '/fleet'),
+      page('Images and snapshots in an object store', '/blobs'),
       page('KVM and emulation', '/kvm'),
       page('Security', '/security'),
     ],

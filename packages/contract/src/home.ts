@@ -29,6 +29,12 @@ export function homePaths(home: string) {
      * `<snapshots>/<id>/`: the list of its layers and, for a memory snapshot, the memory and the state of the devices.
      */
     snapshots: `${home}/snapshots`,
+    /** Copies of snapshots of other hosts: `<snapshotCopies>/<id>/`. A cache, on the same file system as `machines`. */
+    snapshotCopies: `${home}/snapshot-copies`,
+    /** Images that were fetched from the object store: `<imageCopies>/<stack>.json`. A cache. */
+    imageCopies: `${home}/image-copies`,
+    /** Files that were fetched from the object store: `<blobs>/<sha256>`. On the same file system as `machines`. */
+    blobs: `${home}/blobs`,
     /** Saved VMs from which new VMs start. A cache: it may be deleted while the service is stopped. */
     templates: `${home}/templates`,
     /** Disks of the ready VMs of the pool. A cache, on the same file system as `machines`. */

@@ -2,6 +2,7 @@
 // two replicas in one process and replace any dependency by a fake.
 import type { Tracing } from '@sandbar/tracing/tracing.ts';
 import type { CredentialWatch } from './auth/credential-watch.ts';
+import type { ObjectStore } from './blobs/object-store.ts';
 import type { Config } from './config.ts';
 import type { Db } from './db/database.ts';
 import type { Fleet } from './fleet/fleet.ts';
@@ -21,6 +22,8 @@ export type App = {
   replicaId: string;
   /** How the hosts that joined are reached. */
   fleet: Fleet;
+  /** The object store for snapshots. Undefined: there is none, and every snapshot stays on its host. */
+  objects: ObjectStore | undefined;
   /** What this replica knows about the rows of all hosts. */
   hostTable: HostTable;
   /** Ends open streams whose credential has ended. */

@@ -5,6 +5,7 @@ import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultHome, homePaths } from '
 import { TERMINAL_BOUNDS } from '@sandbar/contract/terminal-bounds.ts';
 import { type AuthConfig, readAuthConfig } from './auth/config.ts';
 import { type BillingConfig, readBillingConfig } from './billing/config.ts';
+import { type ObjectStoreConfig, readObjectStoreConfig } from './blobs/config.ts';
 import { ConfigError } from './config-error.ts';
 import { readDatabaseUrl as parseDatabaseUrl } from './db/servers.ts';
 import type { Env } from './environment.ts';
@@ -88,6 +89,11 @@ export type Timing = {
   shutdownMs: number;
   /** How often the files of the certificate are read again. */
   certificateMs: number;
+  /**
+   * How often blobs that nothing needs are looked for (`every`), how long a blob is kept after that, and how often new
+   * images and objects that no row knows (`strays`) are looked for.
+   */
+  blobsMs: { every: number; kept: number; images: number; strays: number };
 };
 
 export const DEFAULT_TIMING: Timing = {
@@ -123,6 +129,7 @@ export const DEFAULT_TIMING: Timing = {
   drainMs: 0,
   shutdownMs: 10_000,
   certificateMs: 5_000,
+  blobsMs: { every: 60_000, kept: 3_600_000, images: 60_000, strays: 6 * 3_600_000 },
 };
 
 /** A token bucket: `perSec` tokens are added each second, up to `burst` tokens. Each request takes one. */
@@ -201,6 +208,8 @@ export type Config = {
   hstsSec: number;
   metricsListen: Address;
   databaseUrl: string;
+  /** Undefined: there is no object store. */
+  objectStore: ObjectStoreConfig | undefined;
   overcommit: Overcommit;
   /** The activity feed keeps entries for at least this many days. It is deleted in whole months. */
   activityRetentionDays: number;
@@ -250,6 +259,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     hstsSec: readWhole(env, 'SANDBAR_HSTS_SEC', 0, { min: 0, max: 63_072_000 }),
     metricsListen: readAddress(env, 'SANDBAR_METRICS_LISTEN', DEFAULT_METRICS_LISTEN),
     databaseUrl: readDatabaseUrl(env),
+    objectStore: readObjectStoreConfig(env),
     overcommit: {
       memory: readNumber(env, 'SANDBAR_MEMORY_OVERCOMMIT', DEFAULT_OVERCOMMIT.memory, { min: 0.1, max: 1000 }),
       vcpus: readNumber(env, 'SANDBAR_VCPU_OVERCOMMIT', DEFAULT_OVERCOMMIT.vcpus, { min: 0.1, max: 1000 }),

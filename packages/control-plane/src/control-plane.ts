@@ -7,6 +7,7 @@ import { keepMonths } from './activity/partitions.ts';
 import { buildAdminServer, listenAdmin } from './admin/server.ts';
 import type { App } from './app.ts';
 import { CredentialWatch } from './auth/credential-watch.ts';
+import { openObjectStore } from './blobs/object-store.ts';
 import { sleep } from './concurrency.ts';
 import type { Address, Config } from './config.ts';
 import { asOwner, openDatabase, POOL_KEPT } from './db/database.ts';
@@ -77,6 +78,7 @@ export async function startControlPlane(
   const { hostSeenMs, hostPollMs } = config.timing;
   const fleet = createFleet(config, db);
   const hosts = createHosts(db, { ...clientsOf(config, fleet, tracing), ...clients }, hostSeenMs);
+  const objects = config.objectStore && (await openObjectStore(config.objectStore));
   const replicaId = await takeReplicaId(config.adminSocket, log);
   let reconciler: Reconciler | undefined;
   let leases: LeaseKeeper | undefined;
@@ -92,6 +94,7 @@ export async function startControlPlane(
     hostTable: new HostTable(db, config.timing.hostFactsMs),
     replicaId,
     fleet,
+    objects,
     credentials: new CredentialWatch(db, log, closing.signal),
     // What the reconciler does is no part of the request that asks for it.
     reconcileSoon: () => tracing.detach(() => reconciler?.signal()),
@@ -134,6 +137,7 @@ export async function startControlPlane(
     await stopping;
     await Promise.all([localHost, givenBack]);
     await certificate?.stop();
+    objects?.close();
     await db.destroy();
     await tracing.close();
   };

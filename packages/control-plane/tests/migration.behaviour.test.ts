@@ -163,6 +163,7 @@ async function update<Ids>(
           metricsListen: { host: '127.0.0.1', port: 0 },
           tls: undefined,
           hstsSec: 0,
+          objectStore: undefined,
         },
         ...{
           hasLocalHost: true,

@@ -27,11 +27,11 @@ agent.tracing = ofAgent;
 const socket = join(agent.dir, 'agent.sock');
 const machines = await agent.start();
 const { info } = new FakeHost(socket, { subnet: '10.200.0.0/16' });
-const { volumes, dataVolumes, volumeCopies, machineCopies, snapshots, garbage, room, audit } = agent;
+const { volumes, dataVolumes, volumeCopies, machineCopies, snapshots, garbage, room, audit, transfers } = agent;
 const server = buildServer(
   {
     ...{ info: () => info, bootId: 'boot-1', machines, volumes, dataVolumes, snapshots, garbage, room, audit },
-    ...{ volumeCopies, machineCopies },
+    ...{ volumeCopies, machineCopies, transfers },
     ...{ registry: agent.metricsRegistry, tracing: ofAgent },
   },
   silent,

@@ -13,6 +13,11 @@ import type { Tracing } from '@sandbar/tracing/tracing.ts';
 import PQueue from 'p-queue';
 import { Registry } from 'prom-client';
 import { HostAuditor } from './audit/host-auditor.ts';
+import { BlobStore } from './blobs/blob-store.ts';
+import { FileDigests } from './blobs/digests.ts';
+import { ImageTransfer } from './blobs/image-transfer.ts';
+import { removeUnused } from './blobs/remove-unused.ts';
+import { SnapshotTransfer } from './blobs/snapshot-transfer.ts';
 import { BOOT_PATIENCE_MS, type HostAgentConfig, readConfig } from './config.ts';
 import { FleetMember } from './fleet/fleet-member.ts';
 import { listenForFleet } from './fleet/listen-for-fleet.ts';
@@ -28,7 +33,7 @@ import { QemuHypervisor } from './hypervisor/qemu.ts';
 import { trimLogs } from './hypervisor/qemu-log.ts';
 import { checkQemu, findExecutable, preferMicrovmBuild } from './hypervisor/qemu-version.ts';
 import { findMachineImage } from './images/machine-image.ts';
-import { imagesFolder } from './images/store.ts';
+import { imagesFolder, listImageFiles } from './images/store.ts';
 import { watchImages } from './images/watch.ts';
 import type { HostLimits } from './jail/cgroup-settings.ts';
 import { closeInheritedDescriptors } from './jail/inherited-descriptors.ts';
@@ -162,11 +167,15 @@ async function main(log: Log): Promise<void> {
   const volumes = new VolumeStore(paths.volumes, log);
   const dataVolumes = new DataVolumes(paths.volumes, log);
   const layers = new LayerStore(paths.layers);
-  const snapshots = new SnapshotStore(paths.snapshots, layers, log, config.snapshotMemoryMb * MIB);
+  const snapshots = new SnapshotStore(paths, layers, log, config.snapshotMemoryMb * MIB);
   const { cacheDir } = config;
   const volumeCopies = new VolumeCopies({
     ...{ volumesDir: paths.volumes, volumes, dataVolumes, layers, cacheDir, room: reserve },
   });
+  const blobs = new BlobStore(paths.blobs, reserve);
+  const files = { digests: new FileDigests(), imageFiles: () => listImageFiles(cacheDir) };
+  const transfer = new SnapshotTransfer({ snapshots, layers, blobs, ...files });
+  const imageTransfer = new ImageTransfer({ cacheDir, copiesDir: paths.imageCopies, blobs, ...files });
   const addresses = new AddressLeases(new AddressCounter(network.subnet, join(config.home, 'addresses.json')));
   const { starter, templates, pool, spares } = makeStarter(
     config,
@@ -203,7 +212,7 @@ async function main(log: Log): Promise<void> {
       tracing,
       log,
     },
-    (stack) => findMachineImage(config.cacheDir, stack),
+    (stack) => imageTransfer.find(stack),
   );
   const machineCopies = new MachineCopies({
     ...{ machinesDir: paths.machines, machines, layers, cacheDir, room: reserve, bootId },
@@ -224,8 +233,15 @@ async function main(log: Log): Promise<void> {
     templates.pin(bareShapeOf(shape));
   }
   const audit = new HostAuditor(vms, machines, paths, { snapshots, garbage, dataVolumes });
-  garbage.collect();
-  const garbageRun = setInterval(() => garbage.collect(), GARBAGE_MS);
+  const collectGarbage = () => {
+    removeUnused({
+      ...{ machinesDir: paths.machines, blobs, images: imageTransfer, snapshots, volumes },
+      ...{ room: reserve, log },
+    });
+    garbage.collect();
+  };
+  collectGarbage();
+  const garbageRun = setInterval(collectGarbage, GARBAGE_MS);
   const logTrim = setInterval(() => trimLogs(paths.run, log), LOG_TRIM_MS);
 
   const { cpuModel } = config.kvm;
@@ -258,6 +274,7 @@ async function main(log: Log): Promise<void> {
       machineCopies,
       snapshots,
       garbage,
+      transfers: { blobs, transfer, images: imageTransfer },
       room: reserve,
       audit,
       member,

@@ -16,11 +16,11 @@ describe('host API', () => {
   before(async () => {
     const machines = await host.start();
     const info = () => assert.fail('not asked for here');
-    const { volumes, dataVolumes, volumeCopies, machineCopies, snapshots, garbage, room, audit } = host;
+    const { volumes, dataVolumes, volumeCopies, machineCopies, snapshots, garbage, room, audit, transfers } = host;
     server = buildServer(
       {
         ...{ info, bootId: 'boot-1', machines, volumes, dataVolumes, volumeCopies, snapshots },
-        ...{ machineCopies, garbage, room, audit },
+        ...{ machineCopies, garbage, room, audit, transfers },
         ...{ registry: host.metricsRegistry, tracing: NO_TRACING },
       },
       createLog({ process: 'host-agent', level: 'silent' }),

@@ -25,6 +25,7 @@ import * as replicas from './migrations/018-replicas.ts';
 import * as templates from './migrations/019-templates.ts';
 import * as poolDepth from './migrations/021-pool-depth.ts';
 import * as moves from './migrations/022-moves.ts';
+import * as blobs from './migrations/023-blobs.ts';
 import { grantToApp, schemaIsClosed } from './roles.ts';
 
 /** All migrations. Kysely applies them in alphabetical order. */
@@ -50,6 +51,7 @@ export const MIGRATIONS = {
   '019-templates': templates,
   '021-pool-depth': poolDepth,
   '022-moves': moves,
+  '023-blobs': blobs,
 };
 
 /** The key of the advisory lock: an arbitrary number, the same in every replica. */

@@ -15,6 +15,13 @@ import type { QuotaDimension } from '@sandbar/contract/tier-limits.ts';
 import type { VolumeKind, VolumeState } from '@sandbar/contract/volume-states.ts';
 import type { ColumnType, Generated, JSONColumnType, Selectable } from 'kysely';
 import type { LedgerTable, MailTable, MeterTable, PaymentEventTable, PriceTable } from './billing-tables.ts';
+import type {
+  BlobPartTable,
+  BlobTable,
+  ObjectStoreTable,
+  PublicationBlobTable,
+  PublicationTable,
+} from './blob-tables.ts';
 
 /** The time at which the row was inserted, set by the database. */
 export type CreatedAt = ColumnType<Date, never, never>;
@@ -172,6 +179,8 @@ export type HostTable = {
   images: JSONColumnType<Image[]>;
   /** The shapes of machines of which the host has a template. */
   templates: ColumnType<MachineShape[], string | undefined, string>;
+  /** Equal on hosts between which saved memory may move. Null: the agent has not said. */
+  processor: string | null;
   /** If true, no new machines or volumes are placed on the host. */
   draining: Generated<boolean>;
   /** A label for people. */
@@ -290,7 +299,7 @@ export type SnapshotRowState = SnapshotState | 'creating' | 'deleting';
 export type SnapshotTable = {
   id: string;
   account_id: string;
-  /** The host that stores the snapshot. Machines from this snapshot are created on the same host. */
+  /** The host that stores the snapshot. Without an object store, machines from it are created on this host only. */
   host_id: string;
   machine_id: string;
   name: Generated<string>;
@@ -448,6 +457,11 @@ export type Database = {
   execs: ExecTable;
   volumes: VolumeTable;
   snapshots: SnapshotTable;
+  object_stores: ObjectStoreTable;
+  blobs: BlobTable;
+  blob_parts: BlobPartTable;
+  publications: PublicationTable;
+  publication_blobs: PublicationBlobTable;
   operations: OperationTable;
   terminal_tickets: TerminalTicketTable;
   public_ports: PublicPortTable;

@@ -22,6 +22,18 @@ import {
   type StartJob,
   type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
+import {
+  type AssembleBlob,
+  BLOB_PATHS,
+  type BlobProgress,
+  type CopyProgress,
+  type DownloadPart,
+  type HostCopyList,
+  type ImageContent,
+  type SnapshotContent,
+  type StoredPart,
+  type UploadPart,
+} from '@sandbar/contract/host-blobs.ts';
 import { NO_TRACING, type Tracing } from '@sandbar/tracing/tracing.ts';
 import type { HostCopy } from '../db/tables.ts';
 import { type HostStream, StreamTransport } from './guest-stream.ts';
@@ -78,6 +90,28 @@ export type HostClient = {
   takeSnapshot(machineId: string, snapshotId: string, wanted: TakeSnapshot, memoryMb: number): Promise<HostSnapshot>;
   /** Succeeds also when there is nothing to delete. */
   deleteSnapshot(snapshotId: string): Promise<void>;
+  /** Returns the files of a snapshot, with their digests, and what else a copy of it needs. */
+  snapshotContent(snapshotId: string): Promise<SnapshotContent>;
+  /** Makes the host put one part of a snapshot's file into the object store. */
+  uploadPart(snapshotId: string, part: UploadPart): Promise<StoredPart>;
+  /** Returns the files of the host's current image of a stack, with their digests. */
+  imageContent(stack: string): Promise<ImageContent>;
+  /** Makes the host put one part of a file of its image into the object store. */
+  uploadImagePart(stack: string, part: UploadPart): Promise<StoredPart>;
+  /** Makes machines of the stack possible, or returns the blobs that the host needs first. */
+  addImageCopy(stack: string, content: ImageContent): Promise<CopyProgress>;
+  /** Returns which parts of a blob the host has. */
+  blobProgress(sha256: string): Promise<BlobProgress>;
+  /** Makes the host fetch one part of a blob. Goes on where an earlier call was cut. */
+  downloadPart(sha256: string, index: number, part: DownloadPart): Promise<void>;
+  /** Makes the host put a blob together from its parts. Throws `host_unavailable` when its digest is wrong. */
+  assembleBlob(sha256: string, blob: AssembleBlob): Promise<void>;
+  /** Makes a copy of another host's snapshot, or returns the blobs that the host needs first. */
+  addCopy(snapshotId: string, content: SnapshotContent): Promise<CopyProgress>;
+  /** Lists the ids of the snapshots of other hosts of which the host has a copy. */
+  listCopies(): Promise<string[]>;
+  /** Succeeds also when there is no copy. */
+  removeCopy(snapshotId: string): Promise<void>;
   startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
   /** Lists the running jobs of a machine. Returns undefined if the host does not know the machine. */
   listRunningJobs(machineId: string): Promise<JobReport[] | undefined>;
@@ -144,6 +178,10 @@ const REMOVE_MS = 30_000;
 const SNAPSHOT_MS = 60_000;
 /** Returns how long a slow disk (50 MB/s) needs to write or read this much memory, in milliseconds. */
 export const memoryMs = (memoryMb: number): number => memoryMb * 20;
+/** Time-out of calls in which a host reads or writes a whole file, in milliseconds: 30 GB on a slow disk (50 MB/s). */
+const DIGEST_MS = 600_000;
+/** Time-out of the transfer of one part, in milliseconds. The host tries it several times. */
+const PART_MS = 300_000;
 /** How long a guest may take to open a stream, in milliseconds. */
 const OPEN_STREAM_MS = 40_000;
 /** Time-out of an audit, in milliseconds. The host checks all its processes and files. */
@@ -242,6 +280,34 @@ export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACI
       const path = HOST_PATHS.snapshot.replace(':id', id);
       await orAbsent(json({ method: 'DELETE', path, timeoutMs: REMOVE_MS }));
     },
+    snapshotContent: (id) =>
+      json({ method: 'GET', path: BLOB_PATHS.snapshotContent.replace(':id', id), timeoutMs: DIGEST_MS }),
+    uploadPart: (id, body) =>
+      json({ method: 'POST', path: BLOB_PATHS.snapshotPart.replace(':id', id), body, timeoutMs: PART_MS }),
+    imageContent: (stack) =>
+      json({ method: 'GET', path: imagePath(BLOB_PATHS.imageContent, stack), timeoutMs: DIGEST_MS }),
+    uploadImagePart: (stack, body) =>
+      json({ method: 'POST', path: imagePath(BLOB_PATHS.imagePart, stack), body, timeoutMs: PART_MS }),
+    addImageCopy: (stack, body) =>
+      json({ method: 'PUT', path: imagePath(BLOB_PATHS.imageCopy, stack), body, timeoutMs: SLACK_MS }),
+    blobProgress: (sha256) => json({ method: 'GET', path: blobPath(sha256), timeoutMs: SLACK_MS }),
+    downloadPart: (sha256, index, body) => {
+      const path = BLOB_PATHS.blobPart.replace(':sha256', sha256).replace(':index', String(index));
+      return json({ method: 'PUT', path, body, timeoutMs: PART_MS });
+    },
+    assembleBlob: (sha256, body) => json({ method: 'PUT', path: blobPath(sha256), body, timeoutMs: DIGEST_MS }),
+    addCopy: (id, body) => json({ method: 'PUT', path: snapshotCopyPath(id), body, timeoutMs: SLACK_MS }),
+    listCopies: async () => {
+      const list = await json<HostCopyList>({
+        method: 'GET',
+        path: BLOB_PATHS.snapshotCopies,
+        timeoutMs: SLACK_MS,
+      });
+      return list.snapshot_ids;
+    },
+    removeCopy: async (id) => {
+      await orAbsent(json({ method: 'DELETE', path: snapshotCopyPath(id), timeoutMs: REMOVE_MS }));
+    },
     startJob: (id, jobId, body) => json({ method: 'PUT', path: jobPath(id, jobId), body, timeoutMs: SLACK_MS }),
     listRunningJobs: async (id) => {
       const path = HOST_PATHS.jobs.replace(':id', id);
@@ -321,11 +387,18 @@ const read = (answer: Answer): Promise<Buffer> =>
 
 /** The name of a call in traces: its path without ids and port numbers, so that there are few names. */
 const spanNameOf = (method: string, path: string): string =>
-  `host ${method} ${path.replace(/\/[0-9a-f]{8}-[0-9a-f-]{27}/gi, '/:id').replace(/\/ports\/\d+/, '/ports/:port')}`;
+  `host ${method} ${path
+    .replace(/\/[0-9a-f]{8}-[0-9a-f-]{27}/gi, '/:id')
+    .replace(/\/[0-9a-f]{64}/, '/:sha256')
+    .replace(/\/parts\/\d+/, '/parts/:index')
+    .replace(/\/ports\/\d+/, '/ports/:port')}`;
 
 const machinePath = (id: string) => HOST_PATHS.machine.replace(':id', id);
 const copyPath = ({ kind, id }: CopySubject) =>
   (kind === 'volume' ? HOST_PATHS.volumeCopy : HOST_PATHS.machineCopy).replace(':id', id);
+const imagePath = (path: string, stack: string) => path.replace(':stack', encodeURIComponent(stack));
+const blobPath = (sha256: string) => BLOB_PATHS.blob.replace(':sha256', sha256);
+const snapshotCopyPath = (id: string) => BLOB_PATHS.snapshotCopy.replace(':id', id);
 const volumePath = (id: string) => HOST_PATHS.volume.replace(':id', id);
 const jobPath = (id: string, jobId: string) => HOST_PATHS.job.replace(':id', id).replace(':job_id', jobId);
 

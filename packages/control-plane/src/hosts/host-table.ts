@@ -10,6 +10,7 @@ import type { Room } from './room.ts';
 const COLUMNS = [
   'id',
   'isolation',
+  'processor',
   'draining',
   'cpus',
   'memory_mb',

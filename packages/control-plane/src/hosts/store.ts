@@ -22,6 +22,7 @@ export async function registerHost(db: Db, info: HostInfo): Promise<void> {
     pool_target: info.pool?.target ?? 0,
     images: JSON.stringify(info.images),
     templates: JSON.stringify(info.templates ?? []),
+    processor: info.processor ?? null,
   };
   await db
     .insertInto('hosts')

@@ -7,6 +7,7 @@ import { v7 as uuidv7 } from 'uuid';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import { checkMayRun } from '../billing/check.ts';
+import { findImagePublication, findPublication, type Published } from '../blobs/store.ts';
 import type { Tx } from '../db/database.ts';
 import type { AccountRow, MachineRow, VolumeRow } from '../db/tables.ts';
 import { commitUnsynced } from '../db/transaction.ts';
@@ -84,10 +85,12 @@ export async function admitMachine(
   const bootVolumes = checkBootVolumes(accountId, asked.volumes, volumes);
   const disks = source?.kind === 'volume' && rootVolume ? [...bootVolumes, rootVolume] : bootVolumes;
   await checkIdle(tx, disks);
+  const published = app.objects && source?.kind === 'snapshot' ? await findPublication(tx, source.id) : undefined;
   const complete = completeRequest(asked, source);
   checkAllSizes(complete);
   if (!source) byTable(() => checkImage(hosts, complete));
-  const host = placeMachine(app, { account, hosts, complete, disks, tried, avoid });
+  const isInStore = !source && (await isImageElsewhere(app, tx, hosts, complete.stack));
+  const host = placeMachine(app, { account, hosts, complete, disks, published, isInStore, tried, avoid });
   const insertion = { account, host, complete, rootVolume, idempotencyKey };
   const { machine, claimed } = await insertWithOperation(app, tx, insertion);
   const expiresAt = asked.expires_in_sec == null ? null : await setExpiry(tx, machine, asked.expires_in_sec);
@@ -134,12 +137,33 @@ const volumeIdsOf = ({ root_volume_id, volumes }: AskedCreate): string[] => [
   ...volumes.map(({ volume_id }) => volume_id),
 ];
 
+/**
+ * Returns the hosts on which the machine can be. A published snapshot can be fetched by every host, but saved memory goes
+ * on only on hosts that give machines the same processor.
+ */
+function hostsFor(hosts: readonly HostFacts[], source: DiskSource | undefined, published: Published | undefined) {
+  if (source?.kind !== 'snapshot' || !published) return hosts;
+  const { processor, manifest } = published;
+  const isAble = (host: HostFacts) => manifest.kind === 'disk' || (processor !== null && host.processor === processor);
+  return hosts.filter((host) => host.id === source.hostId || isAble(host));
+}
+
+/** Returns whether the image of a stack is in the object store, if there is a host that would have to fetch it. */
+async function isImageElsewhere(app: App, tx: Tx, hosts: readonly HostFacts[], stack: string): Promise<boolean> {
+  if (!app.objects || hosts.every(({ images }) => images.some((image) => image.stack === stack))) return false;
+  return (await findImagePublication(tx, stack)) !== undefined;
+}
+
 type Placing = {
   account: AccountRow;
   hosts: readonly HostFacts[];
   complete: CreateRequest;
   /** The volumes of the machine, also its root volume. */
   disks: readonly VolumeRow[];
+  /** The snapshot of the machine in the object store. */
+  published: Published | undefined;
+  /** Whether a host that does not have the image can fetch it. */
+  isInStore: boolean;
   tried: ReadonlySet<string>;
   avoid: ReadonlySet<string>;
 };
@@ -148,9 +172,12 @@ type Placing = {
  * Returns the host for the machine. Checks first that the account may use a host, has enough balance and has enough
  * quota. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `host_unavailable`, `fleet_capacity`, `MustMove`.
  */
-function placeMachine(app: App, { account, hosts, complete, disks, tried, avoid }: Placing): HostFacts {
+function placeMachine(app: App, placing: Placing): HostFacts {
+  const { account, complete, disks, published, isInStore, tried, avoid } = placing;
   const { source, stack } = complete;
-  const fixed = source?.kind === 'snapshot' ? source.hostId : undefined;
+  const hosts = hostsFor(placing.hosts, source, published);
+  const snapshotHost = source?.kind === 'snapshot' ? source.hostId : undefined;
+  const fixed = published ? undefined : snapshotHost;
   const homes = new Set(disks.map(({ host_id }) => host_id));
   const home = fixed ?? (homes.size === 1 ? [...homes][0] : undefined);
   const possible = home === undefined ? hosts : hosts.filter(({ id }) => id === home);
@@ -159,9 +186,10 @@ function placeMachine(app: App, { account, hosts, complete, disks, tried, avoid 
   checkMayRun(account);
   checkQuota(account, amountsOf(complete));
   const admitting = hosts.filter((host) => admitsAccount(app, host, account));
-  // The host of a snapshot or root volume can run the machine without the image of the stack, so require no image.
+  // A snapshot or root volume brings what it needs of its image, so require no image.
   const wanted = { room: roomOf(complete), stack: source ? undefined : stack };
-  return byTable(() => chooseHostOf(app, { hosts: admitting, wanted, stack, fixed, home, disks, tried, avoid }));
+  const from = { fixed, preferred: snapshotHost, home, disks };
+  return byTable(() => chooseHostOf(app, { hosts: admitting, wanted, stack, isInStore, ...from, tried, avoid }));
 }
 
 /**

@@ -44,6 +44,7 @@ export async function describeApis(): Promise<{ api: unknown; admin: unknown }> 
     hostTable: new HostTable(db, config.timing.hostFactsMs),
     replicaId: NOBODY,
     fleet: createFleet(config, db),
+    objects: undefined,
     credentials: new CredentialWatch(db, log, closing),
     reconcileSoon: () => undefined,
     compareSoon: () => undefined,

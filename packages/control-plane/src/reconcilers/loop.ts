@@ -6,6 +6,8 @@ import { giveNotices } from '../billing/notices.ts';
 import { createReclaimer } from '../billing/reclaimer.ts';
 import { repriceAccounts } from '../billing/reprice.ts';
 import { chargeDueAccounts } from '../billing/round.ts';
+import { createCollector } from '../blobs/collect.ts';
+import { createPublisher } from '../blobs/publisher.ts';
 import { sendDueMails } from '../mail/outbox.ts';
 import { createAwayWatch } from './away.ts';
 import { emptyDraining } from './drain.ts';
@@ -34,7 +36,7 @@ export type Reconciler = {
 
 /** Starts all tasks. Their first passes begin at once. */
 export function startReconciler(app: App): Reconciler {
-  const { reconcileMs, chargeMs, guardMs, reclaimMs, mailMs } = app.config.timing;
+  const { reconcileMs, chargeMs, guardMs, reclaimMs, mailMs, blobsMs } = app.config.timing;
   const rounds = createRounds(
     app,
     [machineComparison, volumeComparison, snapshotComparison, jobComparison, factComparison].map((of) => of(app)),
@@ -49,6 +51,9 @@ export function startReconciler(app: App): Reconciler {
   const due = createDueRunner(app);
   const guard = createGuard(app);
   const reclaimer = createReclaimer(app);
+  const { objects } = app;
+  const publisher = objects && createPublisher(app, objects);
+  const collector = objects && createCollector(app, objects);
   const tasks: Task[] = [
     startTask(app, 'housekeeping', reconcileMs, housekeeping),
     startTask(app, 'operations that are due', reconcileMs, due.take),
@@ -60,9 +65,18 @@ export function startReconciler(app: App): Reconciler {
     startTask(app, 'warnings about balances', reclaimMs, () => giveNotices(app)),
     startTask(app, 'reclaimer', reclaimMs, reclaimer.pass),
     startTask(app, 'mails', mailMs, () => sendDueMails(app)),
+    ...(publisher ? [startTask(app, 'publications', reconcileMs, publisher.pass)] : []),
+    ...(collector ? [startTask(app, 'unused blobs', blobsMs.every, collector.pass)] : []),
   ];
   const settled = () =>
-    Promise.all([rounds.settled(), away.settled(), due.settled(), guard.settled(), reclaimer.settled()]);
+    Promise.all([
+      rounds.settled(),
+      away.settled(),
+      due.settled(),
+      guard.settled(),
+      reclaimer.settled(),
+      publisher?.settled(),
+    ]);
   return {
     signal: () => {
       for (const task of tasks) task.signal();

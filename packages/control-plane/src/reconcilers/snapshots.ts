@@ -3,6 +3,7 @@
 // snapshot is lost: the row is set to `error`, and back to `ready` if the snapshot reappears. A snapshot without a row
 // was left by a crash or by a call that arrived late. It is deleted if its id belongs to this database.
 import type { App } from '../app.ts';
+import { removeOldCopies } from '../blobs/copies.ts';
 import type { SnapshotRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { lockSnapshot } from '../snapshots/store.ts';
@@ -61,6 +62,7 @@ async function compareSnapshots(app: App, hostId: string, { lost, unknown }: Sna
     if (!unknown.isOverdue(id, app.config.timing.unknownGraceMs)) isSettled = false;
     else await attempt(app, { snapshot_id: id }, () => removeUnknownSnapshot(app, hostId, id));
   }
+  if (app.objects) await removeOldCopies(app, hostId);
   return { size: snapshots.length, isSettled };
 }
 

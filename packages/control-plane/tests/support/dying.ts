@@ -6,6 +6,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { setTimeout as after } from 'node:timers/promises';
 import pg from 'pg';
 import type { App } from '../../src/app.ts';
+import type { ObjectStore } from '../../src/blobs/object-store.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { type HostClient, HostUnavailable } from '../../src/hosts/client.ts';
 
@@ -61,7 +62,22 @@ function appOf(app: App): App {
       },
     });
   const db = openDatabase(app.config.databaseUrl, app.log);
-  return { ...app, db, hosts: { ...app.hosts, client }, reconcileSoon: () => undefined };
+  const objects = app.objects && objectsOf(app.objects);
+  return { ...app, db, objects, hosts: { ...app.hosts, client }, reconcileSoon: () => undefined };
+}
+
+/** Returns the object store for a process whose requests to the store count as steps. */
+function objectsOf(store: ObjectStore): ObjectStore {
+  const remove = async (keys: readonly string[]) => {
+    const step = takeStep();
+    if (step !== 'dead') await store.remove(keys);
+    if (step !== 'done') throw broken();
+  };
+  const list = async function* (prefix: string) {
+    if (takeStep() !== 'done') throw broken();
+    yield* store.list(prefix);
+  };
+  return { ...store, remove, list };
 }
 
 /**

@@ -127,6 +127,8 @@ export type BedOptions = {
   config?: Partial<Omit<Config, 'bounds'>>;
   bounds?: Partial<Bounds>;
   replicas?: number;
+  /** How the first replicas reach hosts on other computers. */
+  clientOf?: ClientOf;
   /** Hosts on other computers, besides the one on the replicas' computer. */
   remotes?: Partial<HostInfo>[];
   postgres?: PostgresServer;
@@ -152,7 +154,10 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   const billingMs = options.timing?.reconcileMs ?? TEST_TIMING.reconcileMs;
   const billing = { guardMs: billingMs, reclaimMs: billingMs, mailMs: billingMs };
   const hasLocalHost = options.config?.hasLocalHost ?? true;
-  const addReplica = async (timing: Partial<Timing> = {}, clientOf: ClientOf = (_remote, reached) => reached) => {
+  const addReplica = async (
+    timing: Partial<Timing> = {},
+    clientOf: ClientOf = options.clientOf ?? ((_remote, reached) => reached),
+  ) => {
     // Replicas start at the same time, and each needs a folder of its own.
     const home = join(root, `replica-${begun++}`);
     const config: Config = {
@@ -166,6 +171,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       hstsSec: 0,
       metricsListen: { host: '127.0.0.1', port: 0 },
       databaseUrl,
+      objectStore: undefined,
       // Tests make more machines than a host with 2 cores could reserve vCPUs for; tests about vCPUs set their own
       // factor.
       overcommit: { memory: 4, vcpus: 1000, disk: 16, ...options.overcommit },

@@ -53,6 +53,7 @@ import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import type { Garbage } from '../storage/garbage.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
+import { addBlobRoutes, type BlobServices } from './blob-routes.ts';
 import { addCertificateRoutes } from './certificate-routes.ts';
 import { addCopyRoutes } from './copy-routes.ts';
 import { addGuestRoutes } from './guest-routes.ts';
@@ -72,6 +73,8 @@ export type HostServices = {
   machineCopies: MachineCopies;
   snapshots: SnapshotStore;
   garbage: Garbage;
+  /** What moves files between this host and the object store. */
+  transfers: Pick<BlobServices, 'blobs' | 'transfer' | 'images'>;
   room: DiskRoom;
   audit: HostAuditor;
   /** The metrics of this agent. */
@@ -193,6 +196,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
   );
 
   addGuestRoutes(server, machines);
+  addBlobRoutes(server, { ...services.transfers, snapshots, garbage });
   addPortRoute(server, machines, (error) => toServiceError(error as FastifyError));
 
   if (member !== undefined) addCertificateRoutes(server, member);

@@ -125,6 +125,20 @@ export async function listImages(
   return found.filter((image) => image !== undefined);
 }
 
+/**
+ * Returns the files of all current builds by their SHA-256. The disk of an imported image is not among them, because its
+ * digest is that of the OCI image. Damaged builds are left out.
+ */
+export async function listImageFiles(cacheDir: string): Promise<Map<string, string>> {
+  const images = await listImages(cacheDir, () => undefined);
+  return new Map(
+    images.flatMap(({ kernel, initramfs, rootfs, digest, source }) => {
+      const disk = source === undefined ? [[digest.replace('sha256:', ''), rootfs.path] as const] : [];
+      return [[kernel.sha256, kernel.path] as const, [initramfs.sha256, initramfs.path] as const, ...disk];
+    }),
+  );
+}
+
 /** Parses a manifest and checks every field. Throws ImageError, which mentions the path `file`. */
 export function parseManifest(text: string, file: string): ImageManifest {
   const wrong = (what: string) => new ImageError(`The image manifest ${file} is damaged (${what}); ${REBUILD}`);

@@ -1,6 +1,7 @@
 // Stores the snapshots of this host. `snapshots/<id>/` contains a record that names the disk's layers, and the memory
-// files of a memory snapshot. The record is written last: a snapshot exists when its record exists.
-import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+// files of a memory snapshot. The record is written last: a snapshot exists when its record exists. Copies of snapshots
+// of other hosts have the same form in a folder of their own. They are only a cache, so no list of snapshots has them.
+import { existsSync, mkdirSync, readdirSync, rmSync, statSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostSnapshot } from '@sandbar/contract/host-api.ts';
@@ -14,10 +15,13 @@ import type { MemoryRecord, SnapshotRecord } from './snapshot-record.ts';
 
 const RECORD = 'snapshot.json';
 
+/** Where the snapshots of this host are, and the copies of those of other hosts. */
+type SnapshotDirs = { snapshots: string; snapshotCopies: string };
 type SnapshotLog = { error(details: object, message: string): void };
 
 export class SnapshotStore {
   readonly #dir: string;
+  readonly #copiesDir: string;
   readonly #layers: LayerStore;
   readonly #log: SnapshotLog;
   readonly #memories: SnapshotMemories;
@@ -26,19 +30,23 @@ export class SnapshotStore {
    * Removes snapshots that a crashed agent had not finished. `heldBytes`: limit for the host memory of loaded snapshots
    * that no machine is starting from.
    */
-  constructor(snapshotsDir: string, layers: LayerStore, log: SnapshotLog, heldBytes = 0) {
+  constructor(dirs: SnapshotDirs, layers: LayerStore, log: SnapshotLog, heldBytes = 0) {
     this.#memories = new SnapshotMemories(heldBytes);
-    this.#dir = snapshotsDir;
+    this.#dir = dirs.snapshots;
+    this.#copiesDir = dirs.snapshotCopies;
     this.#layers = layers;
     this.#log = log;
-    mkdirSync(snapshotsDir, { recursive: true, mode: 0o700 });
-    for (const id of readdirSync(snapshotsDir))
-      if (!existsSync(this.#recordPath(id))) rmSync(this.dirOf(id), { recursive: true, force: true });
+    for (const dir of [this.#dir, this.#copiesDir]) {
+      mkdirSync(dir, { recursive: true, mode: 0o700 });
+      for (const id of readdirSync(dir))
+        if (!existsSync(join(dir, id, RECORD))) rmSync(join(dir, id), { recursive: true, force: true });
+    }
   }
 
-  /** Returns the folder of a snapshot, whether it exists or not. */
+  /** Returns the folder of a snapshot or of its copy, or where its folder would be. */
   dirOf(id: string): string {
-    return join(this.#dir, id);
+    const own = join(this.#dir, id);
+    return !existsSync(own) && this.#isCopy(id) ? join(this.#copiesDir, id) : own;
   }
 
   /** Returns a snapshot's record, or undefined when there is none. Throws when the record cannot be read. */
@@ -72,9 +80,55 @@ export class SnapshotStore {
     });
   }
 
-  /** Returns the ids of all layers that snapshots use. Throws when a record cannot be read. */
+  /** Returns the records of all snapshots and copies. Throws when a record cannot be read. */
+  records(): SnapshotRecord[] {
+    return [...this.ids(), ...this.copyIds()].flatMap((id) => this.read(id) ?? []);
+  }
+
+  /** Returns the ids of all layers that snapshots and copies use. Throws when a record cannot be read. */
   layersInUse(): string[] {
-    return this.ids().flatMap((id) => this.read(id)?.layers ?? []);
+    return this.records().flatMap(({ layers }) => layers);
+  }
+
+  /** Returns the ids of the copies of snapshots of other hosts. */
+  copyIds(): string[] {
+    return readdirSync(this.#copiesDir);
+  }
+
+  /** Notes that a copy is about to be used, so that it is kept. Does nothing for a snapshot of this host. */
+  noteUse(id: string): void {
+    const now = new Date();
+    if (this.#isCopy(id)) utimesSync(join(this.#copiesDir, id, RECORD), now, now);
+  }
+
+  /**
+   * Adds a copy of a snapshot durably, its record last. `fill` puts the memory files into the folder. After an error
+   * nothing of the copy is left.
+   */
+  addCopy(id: string, record: SnapshotRecord, fill: (dir: string) => void): void {
+    const dir = join(this.#copiesDir, id);
+    try {
+      mkdirSync(dir, { recursive: true, mode: 0o700 });
+      fill(dir);
+      writeRecordDurably(join(dir, RECORD), record);
+    } catch (error) {
+      rmSync(dir, { recursive: true, force: true });
+      throw isDiskFull(error) ? diskFull(error) : error;
+    }
+  }
+
+  /** Removes the copies that were not used for `ageMs`, and returns their ids. Machines made from them live on. */
+  removeOldCopies(ageMs: number): string[] {
+    const oldest = Date.now() - ageMs;
+    const old = this.copyIds().filter((id) => statSync(join(this.#copiesDir, id, RECORD)).mtimeMs < oldest);
+    for (const id of old) this.removeCopy(id);
+    return old;
+  }
+
+  /** Removes a copy of another host's snapshot. Does nothing when there is none. */
+  removeCopy(id: string): void {
+    this.#memories.drop(id);
+    removeFolder(join(this.#copiesDir, id));
   }
 
   /** Returns the incomplete snapshots with the reasons. */
@@ -152,8 +206,7 @@ export class SnapshotStore {
    */
   remove(id: string): void {
     this.#memories.drop(id);
-    rmSync(this.#recordPath(id), { force: true });
-    rmSync(this.dirOf(id), { recursive: true, force: true });
+    removeFolder(join(this.#dir, id));
   }
 
   /** Returns a sentence about the damage, or undefined. */
@@ -163,9 +216,19 @@ export class SnapshotStore {
     return memory && memoryDamage(this.memoryPlaceOf(id, memory));
   }
 
-  #recordPath(id: string): string {
-    return join(this.#dir, id, RECORD);
+  #isCopy(id: string): boolean {
+    return existsSync(join(this.#copiesDir, id, RECORD));
   }
+
+  #recordPath(id: string): string {
+    return join(this.dirOf(id), RECORD);
+  }
+}
+
+/** Removes a snapshot's folder, its record first. */
+function removeFolder(dir: string): void {
+  rmSync(join(dir, RECORD), { force: true });
+  rmSync(dir, { recursive: true, force: true });
 }
 
 export function reportOf(id: string, record: SnapshotRecord): HostSnapshot {

@@ -103,6 +103,17 @@ export class VolumeStore {
       });
   }
 
+  /** Returns the images below all volumes. Throws when a volume's record cannot be read or does not know its image. */
+  imagesInUse(): MachineImage[] {
+    return readdirSync(this.#dir)
+      .filter((id) => this.has(id))
+      .map((id) => {
+        const image = this.find(id)?.image;
+        if (!image) throw new Error(`the image of volume ${id} is not known`);
+        return image;
+      });
+  }
+
   /**
    * Moves a volume's disk to a machine, whose record must already name the layers below it. Does nothing when there is
    * no such volume.

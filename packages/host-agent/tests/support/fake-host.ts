@@ -9,6 +9,10 @@ import { NO_TRACING } from '@sandbar/tracing/tracing.ts';
 import PQueue from 'p-queue';
 import { Registry } from 'prom-client';
 import { HostAuditor } from '../../src/audit/host-auditor.ts';
+import { BlobStore } from '../../src/blobs/blob-store.ts';
+import { FileDigests } from '../../src/blobs/digests.ts';
+import { ImageTransfer } from '../../src/blobs/image-transfer.ts';
+import { SnapshotTransfer } from '../../src/blobs/snapshot-transfer.ts';
 import { assignedAddresses, MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
 import { createAgentMetrics } from '../../src/metrics/metrics.ts';
@@ -89,6 +93,8 @@ export class FakeHost {
     },
     whenThereIsRoom: () => until('there is room', () => !this.room.isShort),
   };
+  /** The kernel and the initramfs of all images. The paths need not exist, because no VM boots. */
+  kernel = { kernelPath: '/kernel', initramfsPath: '/initramfs' };
   /** The metrics of the agents that ran on this host. */
   readonly metricsRegistry = new Registry();
   readonly metrics = createAgentMetrics(this.metricsRegistry);
@@ -107,6 +113,9 @@ export class FakeHost {
   snapshots!: SnapshotStore;
   garbage!: Garbage;
   audit!: HostAuditor;
+  transfers!: { blobs: BlobStore; transfer: SnapshotTransfer; images: ImageTransfer };
+  /** A folder with images, which a test may write. Machines of the stack `base` need none. */
+  readonly cacheDir = join(this.dir, 'cache');
 
   constructor(cloning?: Partial<Cloning>) {
     this.cloning = cloning && { ...CLONING, ...cloning };
@@ -134,7 +143,15 @@ export class FakeHost {
     mkdirSync(join(this.dir, 'run'), { recursive: true });
     this.volumes = new VolumeStore(join(this.dir, 'volumes'), silent);
     this.layers = new LayerStore(this.paths.layers);
-    this.snapshots = new SnapshotStore(this.paths.snapshots, this.layers, silent);
+    this.snapshots = new SnapshotStore(this.paths, this.layers, silent);
+    const blobs = new BlobStore(this.paths.blobs, this.room);
+    const files = { digests: new FileDigests(), imageFiles: async () => new Map<string, string>() };
+    const { snapshots, layers } = this;
+    this.transfers = {
+      blobs,
+      transfer: new SnapshotTransfer({ snapshots, layers, blobs, ...files }),
+      images: new ImageTransfer({ cacheDir: this.cacheDir, copiesDir: this.paths.imageCopies, blobs, ...files }),
+    };
     const isPart = (value: unknown): value is object => value instanceof FakeVm || value instanceof FakeGuest;
     this.dataVolumes = mortal(new DataVolumes(join(this.dir, 'volumes'), silent), this.#life, isPart);
     this.volumeCopies = new VolumeCopies({
@@ -181,7 +198,8 @@ export class FakeHost {
         tracing: this.tracing,
         log: silent,
       },
-      async () => ({ kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: imagePath }),
+      async (stack) =>
+        stack === 'base' ? { ...this.kernel, rootfsPath: imagePath } : this.transfers.images.find(stack),
     );
     this.machineCopies = new MachineCopies({
       ...{ machinesDir: this.paths.machines, machines: this.registry, layers: this.layers, bootId },

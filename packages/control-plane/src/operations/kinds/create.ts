@@ -3,6 +3,7 @@
 // host deletes the machine, the machine's row is deleted, and its volumes become available again.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../../app.ts';
+import { bringSource } from '../../blobs/bring.ts';
 import type { Tx } from '../../db/database.ts';
 import type { MachineRow, OperationRow, VolumeRow } from '../../db/tables.ts';
 import { HostUnavailable } from '../../hosts/client.ts';
@@ -17,6 +18,7 @@ export const CREATE: Definition = {
     async (app, work) => {
       const attaching = work.operation.args.volumes ?? [];
       const machine = machineOf(work);
+      await bringSource(app, machine);
       const ensured = ensureOnHost(app, machine, 'running', { attaching });
       const report = await whileAnswering(app, machine.host_id, ensured);
       work.claimed.startPath = report.start_path;

@@ -10,6 +10,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { App } from '../../app.ts';
+import { bringSnapshot } from '../../blobs/bring.ts';
 import type { MachineRow, OperationRow } from '../../db/tables.ts';
 import { loseRunningJobs } from '../../execs/lose.ts';
 import { settleJobsOf } from '../../execs/settle.ts';
@@ -40,6 +41,7 @@ async function restore(app: App, work: Work): Promise<Restored> {
   if (machine.state === 'error') throw new ServiceError('conflict', 'The machine ended, and is in error.');
   const before = await listRunningJobs(app, machine.id);
   const restoreSnapshotId = snapshotOf(work);
+  await bringSnapshot(app, machine.host_id, restoreSnapshotId);
   const report = await ensureOnHost(app, machine, desiredOf(machine), { restoreSnapshotId });
   const endedJobs = before.length === 0 ? [] : await jobsThatEnded(app, machine, before);
   return { report, endedJobs };
