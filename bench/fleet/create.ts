@@ -94,7 +94,8 @@ async function run(sec: number, ports: readonly number[], keys: readonly string[
   for (let index = 0; index < rate * sec; index++) {
     const dueAt = began + (index * 1000) / rate;
     // A timer is not exact, so several requests may be due at once.
-    if (dueAt > performance.now()) await delay(dueAt - performance.now());
+    const waitMs = dueAt - performance.now();
+    if (waitMs > 0) await delay(waitMs);
     open.push(one(index, dueAt));
   }
   await Promise.all(open);
