@@ -3,5 +3,3 @@ const uuid = (kind: number, number: number) => `019b0000-0000-7000-800${kind}-${
 
 export const hostIdOf = (host: number): string => uuid(1, host);
 export const machineIdOf = (machine: number): string => uuid(2, machine);
-/** The name of a host's socket. It is also its address in the database, with a port that nobody uses. */
-export const socketOf = (host: number): string => `host-${host}`;

@@ -53,6 +53,22 @@ describe('the host of a new machine', () => {
     assert.equal(choose([hostOf('a', { draining: true }), hostOf('c')]), 'c');
   });
 
+  it('is one that may be used, and only hosts that are looked at are asked for that', () => {
+    const hosts = Array.from({ length: 1_000 }, (_, index) => hostOf(`host-${index}`));
+    let asked = 0;
+    const mayUse = ({ id }: Candidate) => {
+      asked++;
+      return id.endsWith('7');
+    };
+    const host = chooseHost(hosts, REQUEST, OVERCOMMIT, numbers(), mayUse);
+    assert.match(host?.id ?? '', /7$/);
+    assert(asked < 500, `${asked} hosts were asked`);
+    assert.equal(
+      chooseHost(hosts, REQUEST, OVERCOMMIT, numbers(), () => false),
+      undefined,
+    );
+  });
+
   it('has the image, if the machine needs one', () => {
     const hosts = [hostOf('node', { images: [image('node')] }), hostOf('base', { reserved_vcpus: 60 })];
     assert.equal(choose(hosts), 'base');

@@ -102,6 +102,23 @@ describe('the table of hosts', () => {
     assert.equal(readings, 1);
   });
 
+  it('is read again when an agent reports something new, and not after each answer of an agent', async () => {
+    const { images } = bed.host.info;
+    const [image] = images;
+    assert(image);
+    const askAndRead = async () => {
+      await bed.plane.reconciler.runOnce();
+      await app.hostTable.read();
+    };
+    await askAndRead();
+    assert.equal(await countReadings(askAndRead), 0);
+    images.push({ ...image, stack: 'new', default: false });
+    assert.equal(await countReadings(askAndRead), 1);
+    images.pop();
+    assert.equal(await countReadings(askAndRead), 1);
+    assert.equal(await countReadings(askAndRead), 0);
+  });
+
   it('shows a reading that waits everything that was committed before', async () => {
     const first = app.hostTable.readAgain();
     await change(sql`draining = true`);

@@ -17,10 +17,9 @@ export function chooseReachableHost(
   tried: ReadonlySet<string>,
 ): HostFacts | undefined {
   const isReachable = reachability(app);
-  const reachable = hosts.filter(isReachable);
-  if (reachable.length === 0) throw new HostUnavailable(false);
-  const left = tried.size === 0 ? reachable : reachable.filter(({ id }) => !tried.has(id));
-  const host = chooseHost(left, request, app.config.overcommit, Math.random);
+  if (!hosts.some(isReachable)) throw new HostUnavailable(false);
+  const mayUse = (host: HostFacts) => isReachable(host) && !tried.has(host.id);
+  const host = chooseHost(hosts, request, app.config.overcommit, Math.random, mayUse);
   if (host) app.hostTable.addReservation(host, request.room);
   return host;
 }

@@ -1,5 +1,7 @@
 // What this replica knows about the hosts, so that a create need not read all their rows. It may be a second old. So it
 // only proposes: the UPDATE that reserves room decides, and `withHosts` reads the rows again before it refuses a request.
+import { isDeepStrictEqual } from 'node:util';
+import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import { sleep } from '../concurrency.ts';
 import type { Db } from '../db/database.ts';
@@ -81,6 +83,15 @@ export class HostTable {
     this.#expiredAt = performance.now();
   }
 
+  /**
+   * The same, if the agent of a host reports something new that decides what can be placed there. Agents are asked all
+   * the time, so in a large fleet the table would otherwise be read several times a second.
+   */
+  expireIfChanged(info: HostInfo): void {
+    const host = this.#hosts.find(({ id }) => id === info.host_id);
+    if (!host || !isAsReported(host, info)) this.expire();
+  }
+
   /** Adds a reservation of this replica before the next reading sees it. */
   addReservation(host: HostFacts, { memoryMb, vcpus, diskGb }: Room): void {
     host.reserved_memory_mb += memoryMb;
@@ -130,6 +141,23 @@ export class HostTable {
       this.#restUntil = began + tookMs + Math.min(tookMs * REST, LONGEST_REST_MS);
     }
   }
+}
+
+/** Whether the table has what the agent reports. Of the free disk space, only whether it is down to the reserve counts. */
+function isAsReported(
+  host: HostFacts,
+  { isolation, cpus, memory_mb, disk, images, templates = [] }: HostInfo,
+): boolean {
+  return (
+    host.isolation === isolation &&
+    host.cpus === cpus &&
+    host.memory_mb === memory_mb &&
+    host.disk_mb === disk.total_mb &&
+    host.disk_reserve_mb === disk.reserve_mb &&
+    host.disk_free_mb <= host.disk_reserve_mb === disk.free_mb <= disk.reserve_mb &&
+    isDeepStrictEqual(host.images, images) &&
+    isDeepStrictEqual(host.templates, templates)
+  );
 }
 
 // JSON comes as text, because parsing the same images for each of a thousand hosts would take most of the time.

@@ -30,19 +30,19 @@ export type Candidate = HostRoom &
 
 /**
  * Returns the host for a new machine or volume, or undefined when no host can take it. `random` returns numbers from 0
- * up to, but not including, 1.
+ * up to, but not including, 1. `mayUse` excludes hosts. It is called only for hosts that are looked at, because a check
+ * of a thousand hosts takes longer than the choice.
  */
 export function chooseHost<T extends Candidate>(
   hosts: readonly T[],
   request: PlacementRequest,
   overcommit: Overcommit,
   random: () => number,
+  mayUse: (host: T) => boolean = () => true,
 ): T | undefined {
   const hasTemplate = hasTemplateFor(request);
-  const compared = [
-    ...fittingHosts(hosts, request, overcommit, random),
-    ...fittingHosts(hosts.filter(hasTemplate), request, overcommit, random),
-  ];
+  const isFitting = (host: T) => mayUse(host) && canTake(host, request, overcommit);
+  const compared = [...someHosts(hosts, isFitting, random), ...someHosts(hosts.filter(hasTemplate), isFitting, random)];
   let [best, least] = [undefined as T | undefined, Number.POSITIVE_INFINITY];
   for (const host of compared) {
     const score = usedShare(host, request.room, overcommit) - (hasTemplate(host) ? TEMPLATE_WORTH : 0);
@@ -51,16 +51,11 @@ export function chooseHost<T extends Candidate>(
   return best;
 }
 
-/** Returns up to `COMPARED` random hosts that can take the request. */
-function fittingHosts<T extends Candidate>(
-  hosts: readonly T[],
-  request: PlacementRequest,
-  overcommit: Overcommit,
-  random: () => number,
-): T[] {
+/** Returns up to `COMPARED` random hosts that fit. */
+function someHosts<T>(hosts: readonly T[], isFitting: (host: T) => boolean, random: () => number): T[] {
   const fitting: T[] = [];
   for (const host of inRandomOrder(hosts, random)) {
-    if (!canTake(host, request, overcommit)) continue;
+    if (!isFitting(host)) continue;
     fitting.push(host);
     if (fitting.length === COMPARED) break;
   }

@@ -12,23 +12,15 @@ export const NO_ROOM: Room = { memoryMb: 0, vcpus: 0, diskGb: 0 };
  */
 export type Overcommit = { memory: number; vcpus: number; disk: number };
 
-export type HostRoom = Pick<
-  HostRow,
-  | 'memory_mb'
-  | 'cpus'
-  | 'disk_mb'
-  | 'disk_free_mb'
-  | 'disk_reserve_mb'
-  | 'reserved_memory_mb'
-  | 'reserved_vcpus'
-  | 'reserved_disk_gb'
->;
+export type HostSize = Pick<HostRow, 'memory_mb' | 'cpus' | 'disk_mb' | 'disk_reserve_mb'>;
+export type HostRoom = HostSize &
+  Pick<HostRow, 'disk_free_mb' | 'reserved_memory_mb' | 'reserved_vcpus' | 'reserved_disk_gb'>;
 
 /**
  * The largest machine that would fit into the empty host. Its disk may be larger than that of the host, because a disk
  * takes only the space that its guest has written. The disk reserve is for the service and does not count.
  */
-export function capacityOf(host: HostRoom, overcommit: Overcommit): Room {
+export function capacityOf(host: HostSize, overcommit: Overcommit): Room {
   const diskGb = Math.floor((Math.max(0, host.disk_mb - host.disk_reserve_mb) / 1024) * overcommit.disk);
   return { memoryMb: host.memory_mb, vcpus: host.cpus, diskGb };
 }

@@ -1,7 +1,7 @@
 // Sends JSON over HTTP to a host agent and keeps connections alive. The number of connections is not limited, so
 // requests with a long wait never delay other requests such as the start of a machine.
 import type { Readable } from 'node:stream';
-import { type Dispatcher, Pool } from 'undici';
+import { Client, type Dispatcher } from 'undici';
 import { connectHost, NotConnected } from './connect.ts';
 import type { HostTarget } from './target.ts';
 
@@ -38,24 +38,12 @@ const KEEP_IDLE_MS = 60_000;
 
 /** Creates a transport, which connects at the first request. */
 export function createTransport(target: HostTarget): Transport {
-  // The address is a name only: the target says where to connect.
-  const pool = new Pool('http://host-agent', {
-    connect: (_options, callback) => {
-      connectHost(target).then(
-        (socket) => callback(null, socket),
-        (error: Error) => callback(error, null),
-      );
-    },
-    keepAliveTimeout: KEEP_IDLE_MS,
-    // Switch off undici's own time-outs: each call sets its own time-out, and the event stream needs none.
-    headersTimeout: 0,
-    bodyTimeout: 0,
-  });
+  const connections = new Connections(target);
   return {
     send: async (call) => {
       const deadline = startDeadline(call);
       try {
-        const answer = await sendTwice(pool, call, deadline.signal);
+        const answer = await sendTwice(connections, call, deadline.signal);
         answer.body.once('close', deadline.stop);
         return answer;
       } catch (error) {
@@ -63,20 +51,63 @@ export function createTransport(target: HostTarget): Transport {
         throw error;
       }
     },
-    close: () => {
-      void pool.destroy();
-    },
+    close: () => connections.close(),
   };
 }
 
-async function sendTwice(pool: Pool, call: Call, signal: AbortSignal): Promise<Answer> {
+/**
+ * The connections to one host. Each carries one request at a time. undici's own Pool would take 16 KiB of memory for each
+ * host, for a queue of requests that is never used here because the number of connections is not limited.
+ */
+class Connections {
+  readonly #target: HostTarget;
+  readonly #clients: Client[] = [];
+  #isClosed = false;
+
+  constructor(target: HostTarget) {
+    this.#target = target;
+  }
+
+  /** Returns a connection without a request, which connects when the caller sends one. */
+  idle(): Client {
+    if (this.#isClosed) throw new NotConnected(new Error('The client of the host is closed.'));
+    const idle = this.#clients.find(({ stats }) => stats.size === 0);
+    if (idle) return idle;
+    const client = this.#create();
+    this.#clients.push(client);
+    return client;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    for (const client of this.#clients) void client.destroy();
+  }
+
+  #create(): Client {
+    // The address is a name only: the target says where to connect.
+    return new Client('http://host-agent', {
+      connect: (_options, callback) => {
+        connectHost(this.#target).then(
+          (socket) => callback(null, socket),
+          (error: Error) => callback(error, null),
+        );
+      },
+      keepAliveTimeout: KEEP_IDLE_MS,
+      // Switch off undici's own time-outs: each call sets its own time-out, and the event stream needs none.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+    });
+  }
+}
+
+async function sendTwice(connections: Connections, call: Call, signal: AbortSignal): Promise<Answer> {
   try {
-    return await sendOnce(pool, call, signal);
+    return await sendOnce(connections, call, signal);
   } catch (error) {
     // The connection may have broken because the agent closed it while it was idle, just when this request was sent. So
     // repeat the request.
     if (call.isSentOnce || call.content || !isBroken(error)) throw error;
-    return await sendOnce(pool, call, signal).catch((second: unknown) => {
+    return await sendOnce(connections, call, signal).catch((second: unknown) => {
       // If the agent was not reachable for the second attempt, throw the first error: the agent may have acted on the
       // first request before it died.
       throw wasNeverSent(second) ? error : second;
@@ -103,13 +134,15 @@ function startDeadline({ timeoutMs, signal }: Call): { signal: AbortSignal; stop
   return { signal: controller.signal, stop };
 }
 
-async function sendOnce(pool: Pool, call: Call, signal: AbortSignal): Promise<Answer> {
+async function sendOnce(connections: Connections, call: Call, signal: AbortSignal): Promise<Answer> {
   const { method, path, query, body, headers: own = {} } = call;
   const text = body === undefined ? {} : { body: JSON.stringify(body) };
   const content = call.content ? { body: call.content } : text;
   const type = call.content ? 'application/octet-stream' : 'application/json';
   const headers = Object.keys(content).length === 0 ? own : { ...own, 'content-type': type };
-  const response = await pool.request({ method, path, ...(query ? { query } : {}), ...content, headers, signal });
+  const response = await connections
+    .idle()
+    .request({ method, path, ...(query ? { query } : {}), ...content, headers, signal });
   return { status: response.statusCode, headers: response.headers, body: response.body };
 }
 

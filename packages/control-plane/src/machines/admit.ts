@@ -12,6 +12,7 @@ import type { Tx } from '../db/database.ts';
 import type { AccountRow, MachineRow, VolumeRow } from '../db/tables.ts';
 import { commitUnsynced } from '../db/transaction.ts';
 import type { HostFacts } from '../hosts/host-table.ts';
+import { oncePerList } from '../hosts/once-per-list.ts';
 import type { Room } from '../hosts/room.ts';
 import { byTable, type KnownHosts, refusedByTable, throwHostIsFull } from '../hosts/with-hosts.ts';
 import { type First, findKey, type IdempotencyKey, insertKey } from '../idempotency/keys.ts';
@@ -114,13 +115,12 @@ function checkImage(hosts: readonly HostFacts[], request: CreateRequest): void {
   // Without a host there is nothing to check here. `placeMachine` refuses the request later, after the checks of the
   // account.
   if (hosts.length === 0) return;
-  const images = hosts.flatMap((host) => host.images);
-  const matching = images.filter((image) => image.stack === request.stack);
-  if (matching.length === 0) {
-    const known = [...new Set(images.map((image) => image.stack))].sort().join(', ') || 'none yet';
+  const images = smallestImages(hosts);
+  const minimum = images.get(request.stack);
+  if (minimum === undefined) {
+    const known = [...images.keys()].sort().join(', ') || 'none yet';
     throw new ServiceError('validation_error', `stack must be one of the known image stacks (${known}).`);
   }
-  const minimum = Math.min(...matching.map((image) => image.min_rootfs_gb));
   if (request.rootfs_size_gb < minimum) {
     throw new ServiceError(
       'validation_error',
@@ -128,6 +128,15 @@ function checkImage(hosts: readonly HostFacts[], request: CreateRequest): void {
     );
   }
 }
+
+/** Returns the size in GiB of the smallest image of each stack. */
+const smallestImages = oncePerList((hosts: readonly HostFacts[]) => {
+  const sizes = new Map<string, number>();
+  for (const { stack, min_rootfs_gb } of hosts.flatMap((host) => host.images)) {
+    sizes.set(stack, Math.min(sizes.get(stack) ?? min_rootfs_gb, min_rootfs_gb));
+  }
+  return sizes;
+});
 
 type MachineSize = Parameters<typeof checkSize>[1];
 

@@ -3,7 +3,8 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_BOUNDS, MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import type { LargestMachine } from '@sandbar/contract/quota.ts';
 import type { TierLimits } from '@sandbar/contract/tier-limits.ts';
-import { capacityOf, type HostRoom, type Overcommit, offeredDisk, type Room } from '../hosts/room.ts';
+import { oncePerList } from '../hosts/once-per-list.ts';
+import { capacityOf, type HostSize, type Overcommit, offeredDisk } from '../hosts/room.ts';
 
 /** `whose`: the end of the sentence that refuses a larger value. */
 type Bound = { field: keyof LargestMachine; most: number; whose: string };
@@ -15,21 +16,30 @@ export const accountBounds = (limits: TierLimits): Bound[] => [
 ];
 
 /** Returns the bounds that the hosts set for every account. */
-export function hostBounds(hosts: readonly HostRoom[], overcommit: Overcommit): Bound[] {
+export function hostBounds(hosts: readonly HostSize[], overcommit: Overcommit): Bound[] {
   if (hosts.length === 0) return [];
-  const most: Room = { memoryMb: 0, vcpus: 0, diskGb: 0 };
-  for (const host of hosts) {
-    const capacity = capacityOf(host, overcommit);
-    for (const name of ['memoryMb', 'vcpus', 'diskGb'] as const) most[name] = Math.max(most[name], capacity[name]);
-  }
+  const { isDiskKnown, ...largest } = largestOf(hosts);
+  const most = capacityOf(largest, overcommit);
   const ofHosts: Bound[] = [
     { field: 'vcpus', most: most.vcpus, whose: ', the cores of the largest host of this service' },
     { field: 'memory_mb', most: most.memoryMb, whose: ', the memory of the largest host of this service' },
   ];
   const disk: Bound = { field: 'rootfs_size_gb', most: most.diskGb, whose: `, ${offeredDisk(overcommit)}` };
   // After an update of the service, no host's disk size is known until its agent reports it. Then skip this check.
-  return hosts.every((host) => host.disk_mb === 0) ? ofHosts : [...ofHosts, disk];
+  return isDiskKnown ? [...ofHosts, disk] : ofHosts;
 }
+
+/** Returns the most memory, the most processors and the most disk space that any of the hosts has. */
+const largestOf = oncePerList((hosts: readonly HostSize[]): HostSize & { isDiskKnown: boolean } => {
+  const largest = { memory_mb: 0, cpus: 0, disk_mb: 0, disk_reserve_mb: 0, isDiskKnown: false };
+  for (const { memory_mb, cpus, disk_mb, disk_reserve_mb } of hosts) {
+    largest.memory_mb = Math.max(largest.memory_mb, memory_mb);
+    largest.cpus = Math.max(largest.cpus, cpus);
+    largest.disk_mb = Math.max(largest.disk_mb, disk_mb - disk_reserve_mb);
+    largest.isDiskKnown ||= disk_mb !== 0;
+  }
+  return largest;
+});
 
 /**
  * Throws `validation_error` and not `quota_exceeded` for a machine that is too large, because neither waiting nor

@@ -23,7 +23,7 @@ async function refreshHost(app: App, hostId: string): Promise<Compared> {
   const info = await client.info();
   // If the id differs, another agent listens on the socket now, which local-host.ts notices.
   if (info.host_id === hostId) await registerHost(app.db, info);
-  app.hostTable.expire();
+  app.hostTable.expireIfChanged(info);
   await renewAgentCertificate(app, hostId, client);
   return { size: 0, isSettled: true };
 }

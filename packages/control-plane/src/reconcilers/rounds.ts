@@ -77,7 +77,16 @@ export function createRounds(app: App, comparisons: readonly Comparison[]): Roun
     for (const { comparison, size } of all())
       objects.set(comparison, (objects.get(comparison) ?? 0) + HOST_OBJECTS + size);
   };
-  const all = () => [...slots.values()].flat();
+  /**
+   * All slots: the first comparison of each host, then the second one of each, and so on. So when many hosts are due,
+   * comparisons of different hosts run at once, and those of one host follow each other on one connection. In the order
+   * of the hosts, a replica that begins to listen would open a TLS connection for each comparison of each host, and keep
+   * it for a minute.
+   */
+  const all = () => {
+    const ofHosts = [...slots.values()];
+    return comparisons.flatMap((_, kind) => ofHosts.flatMap((ofHost) => ofHost[kind] ?? []));
+  };
 
   const pauseAfter = ({ comparison }: Slot, { isSettled }: Compared): number => {
     const { shortest, longest } = comparison.pauseMs;
