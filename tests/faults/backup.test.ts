@@ -12,7 +12,7 @@ import type { Volume } from '@sandbar/contract/volume.ts';
 import { blocksRunBy } from '../clients/support/doc-examples.ts';
 import { type Api, apiOf, endOf, hashOutput, SMALL, startJob } from './support/api.ts';
 import { environmentOf, folder, homeOf } from './support/service-process.ts';
-import { read } from './support/until.ts';
+import { read, until } from './support/until.ts';
 
 const PAGE = 'docs/operating.md';
 const CLI = path.resolve(import.meta.dirname, '../../packages/cli/bin/sandbar.mjs');
@@ -67,9 +67,14 @@ async function balanceOf(email: string): Promise<string> {
   return (JSON.parse(stdout) as { balance: string }).balance;
 }
 
+/** Waits until the doctor has no findings: right after a start, comparisons with the host are still under way. */
 async function assertWell(): Promise<void> {
-  const { code, stdout, stderr } = await sandbar('doctor');
-  assert.equal(code, 0, stdout + stderr);
+  let said = '';
+  await until('the doctor finds nothing', async () => {
+    const { code, stdout, stderr } = await sandbar('doctor');
+    said = stdout + stderr;
+    return code === 0;
+  }).catch((error: unknown) => assert.fail(`${error}:\n${said}`));
 }
 
 describe('back-up and restore', () => {
@@ -86,7 +91,7 @@ describe('back-up and restore', () => {
     assert.equal((await sandbar('up')).code, 0);
     kept.credentials = readFileSync(`${home}/credentials.json`, 'utf8');
     const api = apiOf(home);
-    const volume = await post<Volume>(api, '/v1/volumes', { name: 'data', size_gb: 1 });
+    const volume = await post<Volume>(api, '/v1/volumes', { name: 'data', size_gb: 5 });
     const machine = await post<Machine>(api, '/v1/machines', { ...SMALL, name: 'stopped' });
     [kept.stopped, kept.volume] = [machine.id, volume.id];
     const attach = { machine_id: machine.id, mount_path: '/data' };
@@ -114,6 +119,12 @@ describe('back-up and restore', () => {
     for (const file of ['keys', 'database', 'disks', 'images'])
       assert.match(said, new RegExp(`^${file}\\.tar +\\d`, 'm'));
     assert.equal((await sandbar('down')).code, 0);
+  });
+
+  it('is not restored over what is there', async () => {
+    const { code, stderr } = await sandbar('admin', 'restore', path.join(backups, '2026-11-26'));
+    const isRefused = /has secret, .* already, and a restore writes over nothing/.test(stderr);
+    assert.deepEqual([code, isRefused], [1, true], stderr);
   });
 
   it('a damaged archive is noticed before anything is restored', async () => {
@@ -150,19 +161,9 @@ describe('back-up and restore', () => {
     const copy = await post<Machine>(api, '/v1/machines', { snapshot_id: kept.snapshot, memory_mb: 128 });
     assert.equal(await contentOf(api, copy.id, FILES.slice(0, 1)), kept.ofRoot);
     assert.equal((await api('DELETE', `/v1/machines/${copy.id}`)).status, 200);
+    await post(api, `/v1/machines/${kept.stopped}/stop`, {});
     assert.equal(await balanceOf('ada@example.org'), '25.000000');
     await assertWell();
-  });
-
-  it('writes over nothing', async () => {
-    assert.equal((await sandbar('down')).code, 0);
-    const { code, stderr } = await sandbar('admin', 'restore', path.join(backups, '2026-11-26'));
-    assert.deepEqual(
-      [code, /has secret, .* already, and a restore writes over nothing/.test(stderr)],
-      [1, true],
-      stderr,
-    );
-    assert.equal((await sandbar('up')).code, 0);
   });
 
   it('the database alone is backed up while the service runs, and comes back as it was then', async () => {
