@@ -48,7 +48,9 @@ async function packParts(config: ServiceConfig, folder: string, isWanted: (name:
     const entries = presentEntries(part);
     if (!isWanted(part.name) || entries.length === 0) continue;
     const file = `${part.name}.tar`;
-    archives.push({ part: part.name, file, ...(await pack(path.join(folder, file), { root: part.root, entries })) });
+    // Other services may add images to the cache meanwhile, or hard links to them. An image itself never changes.
+    const what = { root: part.root, entries, mayChange: part.name === 'images' };
+    archives.push({ part: part.name, file, ...(await pack(path.join(folder, file), what)) });
   }
   return archives;
 }
