@@ -35,6 +35,7 @@ const sidebar: DefaultTheme.SidebarItem[] = [
   {
     text: 'Running it',
     items: [
+      page('Operating', '/operating'),
       page('Settings and failures', '/guides/running'),
       page('Replicas and TLS', '/replicas'),
       page('Operator', '/guides/operator'),

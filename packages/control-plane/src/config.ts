@@ -223,6 +223,8 @@ export type Config = {
   bounds: Bounds;
   /** The key that signs paging cursors and session cookies. It must be the same in every replica. */
   secret: string;
+  /** The secret that {@link secret} takes the place of, while it is being changed. */
+  oldSecret?: string | undefined;
   /** Addresses or networks of reverse proxies whose headers X-Forwarded-* are trusted, comma-separated; empty: none. */
   trustProxy: string;
   auth: AuthConfig;
@@ -280,6 +282,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     },
     bounds: readBounds(env),
     secret: readSecret(env),
+    oldSecret: env.SANDBAR_OLD_SECRET || undefined,
     trustProxy: readProxies(env),
     auth: readAuthConfig(env, originOf(listen, tls)),
     billing: readBillingConfig(env),

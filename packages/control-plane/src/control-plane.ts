@@ -11,10 +11,12 @@ import { openObjectStore } from './blobs/object-store.ts';
 import { sleep } from './concurrency.ts';
 import type { Address, Config } from './config.ts';
 import { asOwner, openDatabase, POOL_KEPT } from './db/database.ts';
-import { migrate } from './db/migrate.ts';
+import { MIGRATIONS, migrate } from './db/migrate.ts';
 import { CHANNELS, notify, openNotifications } from './db/notifications.ts';
+import { newerMigrations } from './db/oldest-reader.ts';
 import { openConnections } from './db/transaction.ts';
 import { createFleet, type Fleet } from './fleet/fleet.ts';
+import { resealAuthorities } from './fleet/reseal.ts';
 import { createHostClient } from './hosts/client.ts';
 import { HostTable } from './hosts/host-table.ts';
 import { createHosts, type HostClients } from './hosts/hosts.ts';
@@ -146,9 +148,14 @@ export async function startControlPlane(
     const applied = await asOwner(config.databaseUrl, log, async (owner) => {
       const names = await migrate(owner);
       await keepMonths(owner, config.activityRetentionDays);
+      const newer = await newerMigrations(owner, Object.keys(MIGRATIONS));
+      if (newer.length > 0)
+        log.warn({ newer }, 'the database was migrated by a newer version, on which this one works');
       return names;
     });
     await openConnections(db, POOL_KEPT);
+    const resealed = config.oldSecret ? await resealAuthorities(db, config.secret, config.oldSecret) : 0;
+    if (resealed > 0) log.info({ keys: resealed }, 'the keys of the fleet are encrypted under the new secret');
     if (applied.length > 0) log.info({ applied }, 'the database was brought up to date');
     if (config.tls)
       certificate = await keepCertificate(config.tls, certificates, { config, log, signal: closing.signal });

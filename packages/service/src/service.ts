@@ -5,6 +5,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { postAdmin } from './admin-client.ts';
+import { assertRestored } from './backup/unfinished.ts';
 import { apiUrlOf, baseUrlOf, type ServiceConfig } from './config.ts';
 import { type Credentials, ensureCredentials, readCredentials } from './credentials.ts';
 import { messageOf, Problem } from './problem.ts';
@@ -70,6 +71,8 @@ export async function startService({ config, user, progress, signal }: StartOpti
   };
 
   try {
+    // A restore holds the same pid file, so it cannot begin from here on.
+    assertRestored(config.home);
     readCredentials(paths.credentials);
     const report = (line: string) => progress.say(`  ! ${line}`);
     await endLeftovers(config.home, report);

@@ -55,3 +55,22 @@ export function readExamples(page: string): { examples: Example[]; problems: str
   }));
   return { examples, problems };
 }
+
+/** A comment above a block that another test runs: `tests/faults/x.test.ts runs this: LABEL.` */
+const RUN_BY = /^<!-- (tests\/\S+\.test\.ts) runs this: (.+)\. -->$/;
+
+/** The blocks of a page, of any language, that the test file `test` runs, by the labels in the comments above them. */
+export function blocksRunBy(page: string, test: string): ReadonlyMap<string, string> {
+  const lines = readFileSync(path.join(CHECKOUT, page), 'utf8').split('\n');
+  const blocks = new Map<string, string>();
+  for (const [index, line] of lines.entries()) {
+    const [, by, label = ''] = RUN_BY.exec(line) ?? [];
+    if (by !== test) continue;
+    const [, , fence] = FENCE.exec(lines[index + 1] ?? '') ?? [];
+    const end = lines.indexOf(fence ?? '', index + 2);
+    if (fence === undefined || end === -1 || blocks.has(label))
+      throw new Error(`${page}:${index + 1}: no block of its own`);
+    blocks.set(label, `${lines.slice(index + 2, end).join('\n')}\n`);
+  }
+  return blocks;
+}

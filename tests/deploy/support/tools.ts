@@ -18,23 +18,26 @@ const PROMETHEUS_OPERATOR = 'github.com/prometheus-operator/prometheus-operator@
 export const ensureHelm = (): Promise<string> => buildProgram(HELM, 'helm');
 export const ensureKubeconform = (): Promise<string> => buildProgram(KUBECONFORM, 'kubeconform');
 
-/** Resolves with the path of promtool, from Debian's package. It is unpacked only: installed, it would start a server. */
-export async function ensurePromtool(): Promise<string> {
+export const ensurePromtool = (): Promise<string> => unpackProgram('prometheus', 'promtool');
+export const ensureCaddy = (): Promise<string> => unpackProgram('caddy', 'caddy');
+
+/** Resolves with the path of a program from Debian's package. It is unpacked only: installed, it would start a server. */
+async function unpackProgram(name: string, program: string): Promise<string> {
   const { folder } = await ensureArtifact(
-    path.join(CACHE, 'promtool'),
-    cacheKey('prometheus'),
+    path.join(CACHE, program),
+    cacheKey(name),
     async (temporary) => {
-      const download = () => execute('apt-get', ['download', 'prometheus'], { cwd: temporary });
+      const download = () => execute('apt-get', ['download', name], { cwd: temporary });
       await download().catch(async () => {
         // The package lists may be older than the package in the archive.
         await execute('apt-get', ['update']);
         await download();
       });
-      await execute('sh', ['-c', 'dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb'], { cwd: temporary });
+      await execute('sh', ['-c', `dpkg-deb --extract ${name}_*.deb . && rm ${name}_*.deb`], { cwd: temporary });
     },
-    ['usr/bin/promtool'],
+    [`usr/bin/${program}`],
   );
-  return path.join(folder, 'usr/bin/promtool');
+  return path.join(folder, 'usr/bin', program);
 }
 
 /**

@@ -30,6 +30,8 @@ const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   'host token': ['', '--expires 10m'],
   'host tokens': ['', '--json'],
   'host revoke-token': ['019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a20'],
+  backup: ['/var/backups/sandbar', '/var/backups/sandbar-database --database'],
+  restore: ['/var/backups/sandbar', '/var/backups/sandbar-database --database'],
   fleet: ['rotate-authority'],
   'fleet rotate-authority': [''],
 };

@@ -2,6 +2,7 @@
 import type { Command } from '@commander-js/extra-typings';
 import { addExamples } from '../examples.ts';
 import { defineAccount } from './admin-account.ts';
+import { defineBackup, defineRestore } from './admin-backup.ts';
 import { addAdminExamples } from './admin-examples.ts';
 import { defineFleet } from './admin-fleet.ts';
 import { defineHost } from './admin-host.ts';
@@ -22,6 +23,8 @@ or its e-mail address.`,
   );
   defineHost(command.command('host').description('the hosts that machines run on'));
   defineFleet(command.command('fleet').description('the certificates with which the hosts are known'));
+  defineBackup(command.command('backup'));
+  defineRestore(command.command('restore'));
   addExamples(command, 'sandbar admin account list', 'sandbar admin host list');
   addAdminExamples(command);
 }

@@ -1,5 +1,5 @@
-// Migrates the database to the schema of this version; there is no way back to an older schema. Runs with the role that
-// owns the tables. Two replicas may start at the same time, so the migration holds an advisory lock. Kysely has a lock
+// Migrates the database to the schema of this version. There is no way back to an older schema, but an older version may
+// work on this one (oldest-reader.ts). Runs with the role that owns the tables. Two replicas may start at the same time, so the migration holds an advisory lock. Kysely has a lock
 // of its own, but creates its own tables before it takes that lock.
 import { sql } from 'kysely';
 import { Migrator } from 'kysely/migration';
@@ -26,6 +26,7 @@ import * as templates from './migrations/019-templates.ts';
 import * as poolDepth from './migrations/021-pool-depth.ts';
 import * as moves from './migrations/022-moves.ts';
 import * as blobs from './migrations/023-blobs.ts';
+import { newerMigrations, noteOldestReader } from './oldest-reader.ts';
 import { grantToApp, schemaIsClosed } from './roles.ts';
 
 /** All migrations. Kysely applies them in alphabetical order. */
@@ -58,13 +59,18 @@ export const MIGRATIONS = {
 const LOCK_KEY = 7_311_842_005;
 
 /**
- * Applies all missing migrations and returns their names. Throws the first error; the failed migration is rolled back.
- * Throws `ConfigError` if the role may not create tables or the application's role.
+ * Applies all missing migrations and returns their names. Changes nothing when a newer version has migrated the database.
+ * Throws the first error; the failed migration is rolled back. Throws `ConfigError` if this version does not work on the
+ * schema of the newer one, or if the role may not create tables or the application's role.
  */
 export async function migrate(db: Db): Promise<string[]> {
   return db.connection().execute(async (lock) => {
     await acquireLock(lock);
     try {
+      if ((await newerMigrations(db, Object.keys(MIGRATIONS))).length > 0) return [];
+      await noteOldestReader(db).catch(async (error: unknown) => {
+        throw (await schemaIsClosed(db, error)) ?? error;
+      });
       const migrator = new Migrator({ db, provider: { getMigrations: async () => MIGRATIONS } });
       const { error, results } = await migrator.migrateToLatest();
       if (error) throw (await schemaIsClosed(db, error)) ?? error;

@@ -11,6 +11,7 @@ const RIGHTS: Readonly<Record<string, string>> = {
   activity: 'select, insert',
   ledger: 'select, insert',
   prices: 'select, insert',
+  schema_oldest_reader: 'select',
   meters: 'select, insert, update (ended_at)',
 };
 

@@ -41,6 +41,10 @@ export async function insertAuthority(tx: Tx, id: string, certificate: string, s
   await tx.insertInto('fleet_authorities').values({ id, certificate, sealed_key: sealedKey }).execute();
 }
 
+export async function replaceSealedKey(tx: Tx, id: string, sealedKey: Buffer): Promise<void> {
+  await tx.updateTable('fleet_authorities').set({ sealed_key: sealedKey }).where('id', '=', id).execute();
+}
+
 /**
  * Deletes all authorities but `id`, unless a host still has a certificate that another one may have signed, or a join
  * token is unused. `hostDays`: for how many days certificates of hosts are valid. Returns how many were deleted.

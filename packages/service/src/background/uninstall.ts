@@ -13,12 +13,12 @@ import { commandLineOf } from '../supervise/process-identity.ts';
 import { stopService } from './stop.ts';
 
 /** Files of the data directory that homePaths does not list. */
-const MORE_FILES = ['accelerator.json', 'addresses.json', 'forwarding.json'];
+const MORE_FILES = ['accelerator.json', 'addresses.json', 'forwarding.json', 'restore'];
 /** Endings of files that a crash left half-written. */
 const UNFINISHED = /\.(partial|unfinished|[0-9a-f]{8})$/;
 /** What the service keeps in the cache. */
 export const CACHE_FOLDERS = [
-  ...['agent', 'dashboard', 'go', HOMES_FOLDER, 'images', 'import', 'initramfs', 'kernel', 'rootfs'],
+  ...['agent', 'dashboard', 'go', HOMES_FOLDER, 'images', 'import', 'initramfs', 'kernel', 'restore', 'rootfs'],
 ];
 
 /**

@@ -2,6 +2,7 @@
 // ends, machines go on running, because the control plane decides about them.
 import { homePaths } from '@sandbar/contract/home.ts';
 import { readIdentity } from '@sandbar/host-agent/fleet/fleet-files.ts';
+import { assertRestored } from '../backup/unfinished.ts';
 import type { ServiceConfig } from '../config.ts';
 import { Problem } from '../problem.ts';
 import type { Progress } from '../progress.ts';
@@ -44,6 +45,7 @@ export async function runHost(
   const backoff = { ...DEFAULT_BACKOFF, startWithinMs: startPatienceMs };
   const agent = new SupervisedProcess(hostAgentDefinition(config, undefined), report, backoff);
   try {
+    assertRestored(home);
     await endLeftovers(home, report);
     await progress.step('host agent', () => Promise.race([agent.start(), stopped]));
     if (!stop.aborted) onReady();

@@ -4,6 +4,7 @@ import { existsSync, realpathSync } from 'node:fs';
 import { mkdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { AgentSource } from '@sandbar/host-agent/images/agent.ts';
+import { assertRestored } from '../backup/unfinished.ts';
 import { recordHome } from '../cache-homes.ts';
 import type { ServiceConfig } from '../config.ts';
 import { hasErrorCode, messageOf, Problem } from '../problem.ts';
@@ -45,6 +46,7 @@ async function ensureImages(
   user: UserIds | undefined,
   progress: Progress,
 ): Promise<string | undefined> {
+  assertRestored(config.home);
   await ensureHome(config.home, user);
   await ensureCacheFolder(config.cacheDir);
   await ensureRecord(config, progress);

@@ -1,0 +1,39 @@
+// A change of the service's secret: the keys of the authorities, which are encrypted under it, are encrypted again under the
+// new one. Everything else that the secret signs ends with it: sessions, tokens of ports, paging cursors.
+import { ConfigError } from '../config-error.ts';
+import type { Db } from '../db/database.ts';
+import { inTransaction } from '../db/transaction.ts';
+import { seal, unseal, WrongSecret } from './seal.ts';
+import { listAuthorities, lockFleet, replaceSealedKey } from './store.ts';
+
+/**
+ * Encrypts under `secret` what is encrypted under `oldSecret`. Returns how many keys that were; a repetition finds none.
+ * Throws `ConfigError` for a key that neither of them opens.
+ */
+export async function resealAuthorities(db: Db, secret: string, oldSecret: string): Promise<number> {
+  return inTransaction(db, async (tx) => {
+    await lockFleet(tx);
+    let count = 0;
+    for (const { id, sealed_key } of await listAuthorities(tx)) {
+      if (tryUnseal(sealed_key, secret, id) !== undefined) continue;
+      const key = tryUnseal(sealed_key, oldSecret, id);
+      if (key === undefined) {
+        throw new ConfigError(
+          'Neither SANDBAR_SECRET nor SANDBAR_OLD_SECRET is the secret of the fleet in the database.',
+        );
+      }
+      await replaceSealedKey(tx, id, seal(key, secret, id));
+      count++;
+    }
+    return count;
+  });
+}
+
+function tryUnseal(sealed: Buffer, secret: string, id: string): Buffer | undefined {
+  try {
+    return unseal(sealed, secret, id);
+  } catch (error) {
+    if (error instanceof WrongSecret) return undefined;
+    throw error;
+  }
+}

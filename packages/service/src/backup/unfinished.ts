@@ -1,0 +1,33 @@
+// The file that says that a restore is under way: its name, its content, and the check that keeps a service from starting
+// on half of a back-up.
+import { existsSync, readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { writeAtomically } from '../private-file.ts';
+import { hasErrorCode, Problem } from '../problem.ts';
+
+const fileIn = (home: string): string => path.join(home, 'restore.unfinished');
+
+/** Notes the entries of the data directory that a restore is about to make. It is on disk when this resolves. */
+export async function noteRestore(home: string, entries: readonly string[]): Promise<void> {
+  await writeAtomically(fileIn(home), `${entries.join('\n')}\n`);
+}
+
+/** The entries that an interrupted restore may have made. Empty when there was none. */
+export function entriesOfUnfinished(home: string): string[] {
+  try {
+    return readFileSync(fileIn(home), 'utf8').split('\n').filter(Boolean);
+  } catch (error) {
+    if (hasErrorCode(error, 'ENOENT', 'ENOTDIR')) return [];
+    throw error;
+  }
+}
+
+export function noteRestored(home: string): void {
+  rmSync(fileIn(home), { force: true });
+}
+
+/** Throws Problem when a restore of the data directory has not ended. */
+export function assertRestored(home: string): void {
+  if (!existsSync(fileIn(home))) return;
+  throw new Problem(`The restore of ${home} has not ended: run the same sandbar admin restore again`);
+}
