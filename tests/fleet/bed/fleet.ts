@@ -22,6 +22,11 @@ export type FleetOptions = {
   databaseUrl: string;
   /** After how many seconds without contact the machines of a host are given up. */
   hostLeaseSec: number;
+  /** More variables of the environment of the replicas, and of the agents. */
+  replicaEnv?: NodeJS.ProcessEnv;
+  agentEnv?: NodeJS.ProcessEnv;
+  /** Prepares the empty data directory of a host. Returns what takes that back when the host has ended. */
+  prepareHome?: (home: string) => () => void;
 };
 
 export type Replica = Restartable & { home: string; url: string };
@@ -31,13 +36,14 @@ export class Fleet {
   readonly folder: string;
   readonly replicas: Replica[] = [];
   readonly hosts: Restartable[] = [];
+  readonly #undo: (() => void)[] = [];
   #balancer: Balancer | undefined;
 
   static async start(options: FleetOptions): Promise<Fleet> {
     const fleet = new Fleet(FleetNetwork.create(options.hosts));
     try {
       await fleet.#startReplicas(options);
-      for (let host = 1; host <= options.hosts; host++) await fleet.#joinHost(host);
+      for (let host = 1; host <= options.hosts; host++) await fleet.#joinHost(host, options);
       return fleet;
     } catch (error) {
       await fleet.close();
@@ -85,6 +91,7 @@ export class Fleet {
       this.#endMachines(index + 1);
     }
     this.network.remove();
+    for (const undo of this.#undo) undo();
     rmSync(this.folder, { recursive: true, force: true });
   }
 
@@ -96,7 +103,7 @@ export class Fleet {
     execFileSync(program, args, { stdio: ['ignore', 'ignore', 'inherit'] });
   }
 
-  async #startReplicas({ replicas, databaseUrl, hostLeaseSec }: FleetOptions): Promise<void> {
+  async #startReplicas({ replicas, databaseUrl, hostLeaseSec, replicaEnv }: FleetOptions): Promise<void> {
     const secret = randomBytes(32).toString('hex');
     for (let at = 1; at <= replicas; at++) {
       const home = path.join(this.folder, `c${at}`);
@@ -114,6 +121,7 @@ export class Fleet {
         SANDBAR_ALLOW_EMULATED_TENANTS: '1',
         SANDBAR_RATE_MUTATING: '1000/1000',
         SANDBAR_RATE_EXEC: '1000/1000',
+        ...replicaEnv,
       };
       const command = [NODE, '--disable-warning=ExperimentalWarning', `${CHECKOUT}/packages/control-plane/src/main.ts`];
       const process_ = new Restartable(`replica ${at}`, command, env, path.join(this.folder, `c${at}.log`));
@@ -125,10 +133,12 @@ export class Fleet {
     this.#balancer = await Balancer.start(targets);
   }
 
-  async #joinHost(host: number): Promise<void> {
+  async #joinHost(host: number, { agentEnv, prepareHome }: FleetOptions): Promise<void> {
     const home = this.homeOfHost(host);
     mkdirSync(home, { recursive: true });
-    const env = { ...process.env, SANDBAR_HOME: home, SANDBAR_TEMPLATES: '1', SANDBAR_POOL_SIZE: '1' };
+    if (prepareHome) this.#undo.push(prepareHome(home));
+    const pool = { SANDBAR_TEMPLATES: '1', SANDBAR_POOL_SIZE: '1' };
+    const env = { ...process.env, SANDBAR_HOME: home, ...pool, ...agentEnv };
     const { token } = await this.operator('/admin/host-tokens', {});
     const address = `${this.network.addressOf(host)}:${AGENT_PORT}`;
     const inside = (command: readonly string[]) => [...this.network.prefixOf(host), ...command];
