@@ -15,6 +15,9 @@ const CHECKOUT = path.resolve(import.meta.dirname, '../../..');
 const NODE = path.join(CHECKOUT, 'node_modules/node/bin/node');
 const CLI = path.join(CHECKOUT, 'packages/cli/bin/sandbar.mjs');
 const AGENT_PORT = 7072;
+/** Some checks of the balancer, and time for the slowest create. */
+const DRAIN_SEC = 2;
+const SHUTDOWN_SEC = 60;
 
 export type FleetOptions = {
   hosts: number;
@@ -29,7 +32,8 @@ export type FleetOptions = {
   prepareHome?: (home: string) => () => void;
 };
 
-export type Replica = Restartable & { home: string; url: string };
+/** `readyUrl`: what a load balancer asks whether it may send requests. */
+export type Replica = Restartable & { home: string; url: string; readyUrl: string };
 
 export class Fleet {
   readonly network: FleetNetwork;
@@ -118,6 +122,8 @@ export class Fleet {
         SANDBAR_DATABASE_URL: databaseUrl,
         SANDBAR_SECRET: secret,
         SANDBAR_HOST_LEASE_SEC: String(hostLeaseSec),
+        SANDBAR_DRAIN_SEC: String(DRAIN_SEC),
+        SANDBAR_SHUTDOWN_SEC: String(SHUTDOWN_SEC),
         SANDBAR_ALLOW_EMULATED_TENANTS: '1',
         SANDBAR_RATE_MUTATING: '1000/1000',
         SANDBAR_RATE_EXEC: '1000/1000',
@@ -125,11 +131,15 @@ export class Fleet {
       };
       const command = [NODE, '--disable-warning=ExperimentalWarning', `${CHECKOUT}/packages/control-plane/src/main.ts`];
       const process_ = new Restartable(`replica ${at}`, command, env, path.join(this.folder, `c${at}.log`));
-      const replica = Object.assign(process_, { home, url: `http://${this.network.controlAddress}:${port}` });
+      const url = `http://${this.network.controlAddress}:${port}`;
+      const replica = Object.assign(process_, { home, url, readyUrl: `http://127.0.0.1:${metricsPort}/readyz` });
       this.replicas.push(replica);
       await replica.start();
     }
-    const targets = this.replicas.map(({ url }) => ({ host: new URL(url).hostname, port: Number(new URL(url).port) }));
+    const targets = this.replicas.map(({ url, readyUrl }) => {
+      const { hostname: host, port } = new URL(url);
+      return { host, port: Number(port), readyUrl };
+    });
     this.#balancer = await Balancer.start(targets);
   }
 
