@@ -16,16 +16,18 @@ const PATIENCE_SEC = 120;
 
 type Terminal = Awaited<ReturnType<Client['terminals']['open']>>;
 
-type Watched = {
-  terminal: Terminal;
+/** What was seen of a terminal. */
+type Seen = {
   text: string;
   brokenAt: number | undefined;
   /** When the connections broke and how long it took to have another, in milliseconds. */
   breaks: { at: number; tookMs: number }[];
   lostBytes: number;
   failure: unknown;
-  done: Promise<void>;
 };
+
+/** `done` resolves when the terminal has ended. */
+type Watched = { terminal: Terminal; seen: Seen; done: Promise<void> };
 
 export class OpenTerminals {
   readonly #client: Client;
@@ -50,7 +52,7 @@ export class OpenTerminals {
 
   /** How often connections broke since a moment of `performance.now()`, and the longest time until there was another. */
   breaksSince(moment: number): { count: number; longestMs: number } {
-    const breaks = this.#watched.flatMap(({ breaks }) => breaks.filter(({ at }) => at >= moment));
+    const breaks = this.#watched.flatMap(({ seen }) => seen.breaks.filter(({ at }) => at >= moment));
     return { count: breaks.length, longestMs: Math.max(0, ...breaks.map(({ tookMs }) => tookMs)) };
   }
 
@@ -68,42 +70,35 @@ export class OpenTerminals {
   }
 
   async #add(): Promise<void> {
-    const own: Omit<Watched, 'terminal' | 'done'> = {
-      text: '',
-      brokenAt: undefined,
-      breaks: [],
-      lostBytes: 0,
-      failure: undefined,
-    };
+    const seen: Seen = { text: '', brokenAt: undefined, breaks: [], lostBytes: 0, failure: undefined };
     const terminal = await this.#client.terminals.open(this.#machineId, {
       command: ['sh', '-c', SCRIPT],
       onDisconnect: () => {
-        watched.brokenAt = performance.now();
+        seen.brokenAt = performance.now();
       },
       onReconnect: () => {
-        const at = watched.brokenAt ?? performance.now();
-        watched.breaks.push({ at, tookMs: performance.now() - at });
-        watched.brokenAt = undefined;
+        const at = seen.brokenAt ?? performance.now();
+        seen.breaks.push({ at, tookMs: performance.now() - at });
+        seen.brokenAt = undefined;
       },
       onGap: (bytes) => {
-        watched.lostBytes += bytes;
+        seen.lostBytes += bytes;
       },
     });
-    const watched: Watched = Object.assign(own, { terminal, done: Promise.resolve() });
-    watched.done = readAll(watched);
-    this.#watched.push(watched);
+    this.#watched.push({ terminal, seen, done: readAll(terminal, seen) });
   }
 }
 
-async function readAll(watched: Watched): Promise<void> {
+async function readAll(terminal: Terminal, seen: Seen): Promise<void> {
   try {
-    for await (const bytes of watched.terminal) watched.text += Buffer.from(bytes).toString();
+    for await (const bytes of terminal) seen.text += Buffer.from(bytes).toString();
   } catch (error) {
-    watched.failure = error;
+    seen.failure = error;
   }
 }
 
-async function findDifferences({ terminal, text, lostBytes, failure }: Watched, name: string): Promise<string[]> {
+async function findDifferences({ terminal, seen }: Watched, name: string): Promise<string[]> {
+  const { text, lostBytes, failure } = seen;
   if (failure !== undefined) return [`${name} ended with ${failure}`];
   const lines = text.split('\r\n');
   const at = lines.findIndex((line, index) => line !== `line ${index + 1}`);
