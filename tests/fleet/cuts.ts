@@ -80,7 +80,9 @@ export async function checkLongCut(
   fleet.network.cut(host);
   await until('the host is away', async () => (await listHosts(fleet)).some(({ state }) => state === 'away'));
   const other = await call('POST', '/v1/machines', SMALL);
-  if (other.status !== 201) differences.push(`a create while a host is away answered ${other.status}`);
+  if (other.status !== 201) {
+    differences.push(`a create while a host is away answered ${other.status} ${JSON.stringify(other.body)}`);
+  }
   await until('its machines are given up', async () =>
     (await Promise.all(machineIds.map(get))).every(({ state }) => state === 'error'),
   );
