@@ -5,6 +5,7 @@ import { rootOf, settleJobs, startWriter } from './acts/jobs.ts';
 import { createMachine, destroyMachine, startMachine, stopMachine } from './acts/machines.ts';
 import { recoverMachine } from './acts/recover.ts';
 import { deleteSnapshot, restoreSnapshot, takeSnapshot } from './acts/snapshots.ts';
+import { uploadFile } from './acts/uploads.ts';
 import { attachVolume, createVolume, deleteVolume, detachVolume, mountOf } from './acts/volumes.ts';
 import { type ClientContext, Contradiction, MachineDied, wasEnded } from './client-context.ts';
 import { copyDisk, type Machine } from './model.ts';
@@ -125,6 +126,7 @@ function actsOn(context: ClientContext, machine: Machine): Act[] {
     [running(5), () => runJob(context, machine)],
     [running(machine.jobs.length < MOST_LONG_JOBS ? 3 : 0), () => startWriter(context, machine, rootOf(machine), true)],
     [running(machine.jobs.length > 0 ? 2 : 0), () => settleJobs(context, machine)],
+    [running(1.5), () => uploadFile(context, machine)],
     [running(1), () => checkDisk(context, machine, rootOf(machine))],
     [running(2), () => stop(context, machine)],
     [isRunning ? 0 : 6, () => startMachine(context, machine)],

@@ -34,6 +34,10 @@ export class Journal {
     return [...this.acts.values()].reduce((sum, number) => sum + number, 0);
   }
 
+  countRetries(reason: string): number {
+    return this.retries.get(reason) ?? 0;
+  }
+
   retry(who: string, reason: string, about: string): void {
     count(this.retries, reason);
     // Skip a retry that is the same as this client's last one: a client that waits for a process to come back would fill

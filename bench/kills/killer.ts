@@ -9,8 +9,6 @@ import type { Random } from './random.ts';
 
 const PROCESSES = ['host-agent', 'control-plane', 'postgres'] as const;
 const VICTIMS = [...PROCESSES, 'vm'] as const;
-/** `replica`: a control plane of a fleet. */
-export type Victim = (typeof VICTIMS)[number] | 'replica';
 
 /** The shortest time between two kills. */
 const BETWEEN_MS = 2_500;
@@ -21,8 +19,11 @@ const ACTS_BETWEEN = 3;
 const PROGRESS_MS = 30_000;
 const POLL_MS = 20;
 
-/** One kill. `backMs` is the time from the signal to the first good answer of the API. */
-export type Kill = { victim: Victim; backMs: number };
+/**
+ * One kill, or another fault. `victim` is what was killed or broken, and `backMs` is the time from the signal, or from the
+ * end of the fault, to the first good answer of the API.
+ */
+export type Kill = { victim: string; backMs: number };
 
 export type Killing = {
   home: string;
@@ -60,7 +61,7 @@ export async function killRepeatedly(killing: Killing): Promise<Kill[]> {
  * Waits until the clients have finished some operations: on a slow computer, kills would otherwise come faster than
  * operations end.
  */
-async function waitForActs({ journal, signal }: Killing): Promise<void> {
+export async function waitForActs({ journal, signal }: Pick<Killing, 'journal' | 'signal'>): Promise<void> {
   const before = journal.countActs();
   for (
     const until = performance.now() + PROGRESS_MS;

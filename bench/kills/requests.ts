@@ -12,9 +12,11 @@ const ATTEMPT_MS = 300_000;
 const LONGEST_PAUSE_MS = 1_000;
 
 export type Request = {
-  method: 'GET' | 'POST' | 'DELETE';
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   path: string;
   body?: object;
+  /** A body that is not JSON. */
+  bytes?: Buffer<ArrayBuffer>;
   headers?: Record<string, string>;
 };
 
@@ -62,7 +64,7 @@ type Received = { status: number; body: unknown; retryAfter: string | null };
 
 async function sendOnce(
   { baseUrl, apiKey }: Service,
-  { method, path, body, headers }: Request,
+  { method, path, body, bytes, headers }: Request,
   signal: AbortSignal,
 ): Promise<Received> {
   const response = await fetch(`${baseUrl}${path}`, {
@@ -73,6 +75,7 @@ async function sendOnce(
       ...headers,
     },
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    ...(bytes === undefined ? {} : { body: bytes }),
     signal: AbortSignal.any([signal, AbortSignal.timeout(ATTEMPT_MS)]),
   });
   const text = await response.text();

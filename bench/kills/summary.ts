@@ -3,16 +3,17 @@ import type { Journal } from './journal.ts';
 import type { Kill } from './killer.ts';
 import type { WalletFigures } from './verdict/billing.ts';
 
-export function describeRun(kills: readonly Kill[], journal: Journal): string[] {
+/** `what`: what was done to the service, in the plural. */
+export function describeRun(kills: readonly Kill[], journal: Journal, what = 'kills'): string[] {
   const { acts, retries, differences } = journal;
   const byVictim = Object.entries(Object.groupBy(kills, ({ victim }) => victim));
   const longest = kills.toSorted((one, other) => other.backMs - one.backMs)[0];
   return [
-    `kills: ${kills.length} (${byVictim.map(([victim, those]) => `${victim} ${those?.length}`).join(', ')})`,
+    `${what}: ${kills.length} (${byVictim.map(([victim, those]) => `${victim} ${those?.length}`).join(', ')})`,
     `acts: ${journal.countActs()} (${describeCounts(acts)})`,
     `retries: ${describeCounts(retries) || 'none'}`,
     ...(longest
-      ? [`longest time from a kill to the first good answer: ${longest.backMs.toFixed(0)} ms (${longest.victim})`]
+      ? [`longest time until the first good answer: ${longest.backMs.toFixed(0)} ms (${longest.victim})`]
       : []),
     describeWallets([...journal.wallets.values()]),
     `differences: ${differences.length}`,

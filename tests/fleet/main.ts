@@ -1,6 +1,7 @@
 // `npm run test:fleet`: three hosts in network namespaces, which have joined, and two replicas of the control plane. New
 // machines are spread; a host is cut off for a moment and for long; a volume moves and a host is drained; then replicas
-// are killed at random under load. The exit code is 1 when something was lost, done twice or left behind. Needs root.
+// are killed at random and restarted under load. The exit code is 1 when something was lost, done twice or left behind.
+// Needs root.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { readConfig } from '@sandbar/service/config.ts';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
@@ -15,7 +16,7 @@ import { readFleetArguments } from './arguments.ts';
 import { Fleet } from './bed/fleet.ts';
 import { callWith, checkLongCut, checkShortCut, checkSpread } from './cuts.ts';
 import { checkMoves } from './moves.ts';
-import { killReplicas } from './replica-kills.ts';
+import { harmReplicas } from './replica-harm.ts';
 
 const HOSTS = 3;
 const REPLICAS = 2;
@@ -84,7 +85,7 @@ async function checkReplicas(fleet: Fleet, { minutes, seed, journal, databaseUrl
       machinesOfClients: MACHINES_OF_CLIENTS,
       journal,
       signal: stop,
-      harm: (killing) => killReplicas(fleet, minutes, killing),
+      harm: (killing) => harmReplicas(fleet, minutes, killing, progress.say),
       isFleet: true,
       databaseUrl,
     }),

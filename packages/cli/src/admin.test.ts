@@ -152,10 +152,9 @@ describe('sandbar admin', () => {
       ['account list', 'GET /admin/accounts'],
       ['account show a@b', 'GET /admin/accounts/a%40b'],
       ['account tier a1 free', 'POST /admin/accounts/a1/tier {"tier":"free"}'],
-      ['account credit a1 --eur 12.5 --as top-up', 'POST /admin/accounts/a1/credit {"eur":"12.5","as":"top-up"}'],
       [
         'account credit a1 --eur -2 --as correction --reference r/7 --note why',
-        'POST /admin/accounts/a1/credit {"eur":"-2","as":"correction","reference":"r/7","note":"why"}',
+        'POST /admin/accounts/a1/credit {"eur":"-2","as":"correction","note":"why","reference":"r/7"}',
       ],
       ['account suspend a@b', 'POST /admin/accounts/a%40b/suspend {}'],
       ['account resume a1', 'POST /admin/accounts/a1/resume {}'],
@@ -265,6 +264,20 @@ describe('sandbar admin', () => {
     );
     assert.match(stdout, /^Balance +12\.340000 EUR$/m);
     assert.equal(JSON.parse((await admin(`${line} --json`)).stdout).is_new, false);
+  });
+
+  it('credit > without a reference makes a new one each time, and names it when the outcome is unknown', async () => {
+    const line = 'account credit a1 --eur 12.5 --as top-up';
+    assert.equal((await admin(line)).stderr, '');
+    refusal = { status: 503, body: JSON.stringify({ code: 'host_unavailable', detail: 'The outcome is unknown.' }) };
+    const { code, stderr } = await admin(line);
+    const [first, second] = calls.map((call) => JSON.parse(call.slice(call.indexOf('{'))));
+    assert.deepEqual([first.eur, first.as], ['12.5', 'top-up']);
+    assert.notEqual(first.reference, second.reference);
+    assert.equal(code, 1);
+    assert.ok(stderr.includes(`--reference '${second.reference}'`), stderr);
+    refusal = { status: 409, body: JSON.stringify({ code: 'conflict', detail: 'No.' }) };
+    assert.doesNotMatch((await admin(line)).stderr, /--reference/);
   });
 
   it('says whether an account is an operator', async () => {

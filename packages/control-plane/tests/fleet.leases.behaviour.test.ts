@@ -43,15 +43,29 @@ describe('replicas', () => {
   });
 
   it('that is dead loses its hosts when its leases end, and one that lost its leases listens no more', async () => {
+    const bed = await startTestBed({ remotes: FOUR, config: noLocal, timing: LONG_LEASE });
+    const { app } = bed.plane;
+    const dead = randomUUID();
+    await sql`insert into replicas (id, alive_until) values (${dead}, now() + interval '10 minutes')`.execute(app.db);
+    await sql`update hosts set listener_id = ${dead}, listener_until = now() + interval '10 minutes'`.execute(app.db);
+    await until(() => app.hosts.listenedIds().length === 0, 'the streams ended', WITHIN_MS);
+    await sql`update hosts set listener_until = now()`.execute(app.db);
+    await sql`delete from replicas where id = ${dead}`.execute(app.db);
+    await until(() => app.hosts.listenedIds().length === 4, 'it listens again', WITHIN_MS);
+  });
+
+  it('that died before the clock of the database was set back loses its hosts too', async () => {
     const bed = await startTestBed({ remotes: FOUR, config: noLocal });
     const { app } = bed.plane;
     const dead = randomUUID();
     await sql`insert into replicas (id, alive_until) values (${dead}, now() + interval '1 hour')`.execute(app.db);
     await sql`update hosts set listener_id = ${dead}, listener_until = now() + interval '1 hour'`.execute(app.db);
-    await until(() => app.hosts.listenedIds().length === 0, 'the streams ended', WITHIN_MS);
-    await sql`update hosts set listener_until = now()`.execute(app.db);
-    await sql`delete from replicas where id = ${dead}`.execute(app.db);
-    await until(() => app.hosts.listenedIds().length === 4, 'it listens again', WITHIN_MS);
+    const isTaken = async () => {
+      const { rows } = await sql`select from hosts where listener_id = ${app.replicaId}`.execute(app.db);
+      return rows.length === 4;
+    };
+    await until(isTaken, 'it has taken all hosts', WITHIN_MS);
+    await until(() => app.hosts.listenedIds().length === 4, 'it listens to them', WITHIN_MS);
   });
 
   it('keeps its id after a crash, unless the process that had it still runs', async () => {

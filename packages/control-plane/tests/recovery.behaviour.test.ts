@@ -244,6 +244,13 @@ describe('a crash', () => {
     await sql`update operations set claim_expires_at = now() where id = ${operation}`.execute(db);
     await until(async () => (await rowOf(id))?.state === 'stopped', 'once it expired it is finished');
   });
+
+  it('a claim of a dead process is taken over, also when the clock of the database was set back', async () => {
+    const id = await create();
+    const operation = await leaveOperation(db, id, { kind: 'stop', isClaimed: true });
+    await sql`update operations set claim_expires_at = now() + interval '1 hour' where id = ${operation}`.execute(db);
+    await until(async () => (await rowOf(id))?.state === 'stopped', 'it is finished');
+  });
 });
 
 describe('delete', () => {

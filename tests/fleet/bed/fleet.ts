@@ -16,6 +16,9 @@ const CHECKOUT = path.resolve(import.meta.dirname, '../../..');
 const NODE = path.join(CHECKOUT, 'node_modules/node/bin/node');
 const CLI = path.join(CHECKOUT, 'packages/cli/bin/sandbar.mjs');
 const AGENT_PORT = 7072;
+/** Some checks of the balancer, and time for the slowest create. */
+const DRAIN_SEC = 2;
+const SHUTDOWN_SEC = 60;
 
 export type FleetOptions = {
   hosts: number;
@@ -23,22 +26,29 @@ export type FleetOptions = {
   databaseUrl: string;
   /** After how many seconds without contact the machines of a host are given up. */
   hostLeaseSec: number;
+  /** More variables of the environment of the replicas, and of the agents. */
+  replicaEnv?: NodeJS.ProcessEnv;
+  agentEnv?: NodeJS.ProcessEnv;
+  /** Prepares the empty data directory of a host. Returns what takes that back when the host has ended. */
+  prepareHome?: (home: string) => () => void;
 };
 
-export type Replica = Restartable & { home: string; url: string };
+/** `readyUrl`: what a load balancer asks whether it may send requests. */
+export type Replica = Restartable & { home: string; url: string; readyUrl: string };
 
 export class Fleet {
   readonly network: FleetNetwork;
   readonly folder: string;
   readonly replicas: Replica[] = [];
   readonly hosts: Restartable[] = [];
+  readonly #undo: (() => void)[] = [];
   #balancer: Balancer | undefined;
 
   static async start(options: FleetOptions): Promise<Fleet> {
     const fleet = new Fleet(FleetNetwork.create(options.hosts));
     try {
       await fleet.#startReplicas(options);
-      for (let host = 1; host <= options.hosts; host++) await fleet.#joinHost(host);
+      for (let host = 1; host <= options.hosts; host++) await fleet.#joinHost(host, options);
       return fleet;
     } catch (error) {
       await fleet.close();
@@ -91,6 +101,7 @@ export class Fleet {
       this.#endMachines(index + 1);
     }
     this.network.remove();
+    for (const undo of this.#undo) undo();
     rmSync(this.folder, { recursive: true, force: true });
   }
 
@@ -102,7 +113,7 @@ export class Fleet {
     execFileSync(program, args, { stdio: ['ignore', 'ignore', 'inherit'] });
   }
 
-  async #startReplicas({ replicas, databaseUrl, hostLeaseSec }: FleetOptions): Promise<void> {
+  async #startReplicas({ replicas, databaseUrl, hostLeaseSec, replicaEnv }: FleetOptions): Promise<void> {
     const secret = randomBytes(32).toString('hex');
     for (let at = 1; at <= replicas; at++) {
       const home = path.join(this.folder, `c${at}`);
@@ -117,24 +128,33 @@ export class Fleet {
         SANDBAR_DATABASE_URL: databaseUrl,
         SANDBAR_SECRET: secret,
         SANDBAR_HOST_LEASE_SEC: String(hostLeaseSec),
+        SANDBAR_DRAIN_SEC: String(DRAIN_SEC),
+        SANDBAR_SHUTDOWN_SEC: String(SHUTDOWN_SEC),
         SANDBAR_ALLOW_EMULATED_TENANTS: '1',
         SANDBAR_RATE_MUTATING: '1000/1000',
         SANDBAR_RATE_EXEC: '1000/1000',
+        ...replicaEnv,
       };
       const command = [NODE, '--disable-warning=ExperimentalWarning', `${CHECKOUT}/packages/control-plane/src/main.ts`];
       const process_ = new Restartable(`replica ${at}`, command, env, path.join(this.folder, `c${at}.log`));
-      const replica = Object.assign(process_, { home, url: `http://${this.network.controlAddress}:${port}` });
+      const url = `http://${this.network.controlAddress}:${port}`;
+      const replica = Object.assign(process_, { home, url, readyUrl: `http://127.0.0.1:${metricsPort}/readyz` });
       this.replicas.push(replica);
       await replica.start();
     }
-    const targets = this.replicas.map(({ url }) => ({ host: new URL(url).hostname, port: Number(new URL(url).port) }));
+    const targets = this.replicas.map(({ url, readyUrl }) => {
+      const { hostname: host, port } = new URL(url);
+      return { host, port: Number(port), readyUrl };
+    });
     this.#balancer = await Balancer.start(targets);
   }
 
-  async #joinHost(host: number): Promise<void> {
+  async #joinHost(host: number, { agentEnv, prepareHome }: FleetOptions): Promise<void> {
     const home = this.homeOfHost(host);
     mkdirSync(home, { recursive: true });
-    const env = { ...process.env, SANDBAR_HOME: home, SANDBAR_TEMPLATES: '1', SANDBAR_POOL_SIZE: '1' };
+    if (prepareHome) this.#undo.push(prepareHome(home));
+    const pool = { SANDBAR_TEMPLATES: '1', SANDBAR_POOL_SIZE: '1' };
+    const env = { ...process.env, SANDBAR_HOME: home, ...pool, ...agentEnv };
     const { token } = await this.operator('/admin/host-tokens', {});
     const address = `${this.network.addressOf(host)}:${AGENT_PORT}`;
     const inside = (command: readonly string[]) => [...this.network.prefixOf(host), ...command];

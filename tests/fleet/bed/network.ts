@@ -1,11 +1,15 @@
 // The network of the fleet test: a bridge with the address of the control plane, and a network namespace for each host.
-// A host can be cut off: then all packets between it and the control plane are dropped.
+// A host can be cut off: then all packets between it and the control plane are dropped. It can also be slow: then only
+// some of them are.
 import { execFileSync } from 'node:child_process';
 
 /** A range that no other test and no host agent uses. */
 const PREFIX = '10.213.7';
 /** The bridge, the namespaces, the cables and the nftables table have names with this beginning. */
 const NAME = 'sbfleet';
+/** Which packets of a slow host are dropped, in each direction: one in ten, and all above a rate. */
+const LOSS = 'numgen random mod 10 == 0';
+const RATE = 'limit rate over 128 kbytes/second burst 64 kbytes';
 
 export class FleetNetwork {
   /** The address of the control plane, of the database and of the balancer. */
@@ -21,10 +25,15 @@ export class FleetNetwork {
     for (let host = 1; host <= hosts; host++) network.#addHost(host);
     nft(`add table inet ${NAME}`);
     nft(`add set inet ${NAME} cut { type ipv4_addr; }`);
+    nft(`add set inet ${NAME} slow { type ipv4_addr; }`);
     nft(`add chain inet ${NAME} input { type filter hook input priority -10; }`);
     nft(`add chain inet ${NAME} output { type filter hook output priority -10; }`);
     nft(`add rule inet ${NAME} input ip saddr @cut drop`);
     nft(`add rule inet ${NAME} output ip daddr @cut drop`);
+    for (const drop of [LOSS, RATE]) {
+      nft(`add rule inet ${NAME} input ip saddr @slow ${drop} drop`);
+      nft(`add rule inet ${NAME} output ip daddr @slow ${drop} drop`);
+    }
     return network;
   }
 
@@ -50,6 +59,15 @@ export class FleetNetwork {
 
   heal(host: number): void {
     nft(`delete element inet ${NAME} cut { ${this.addressOf(host)} }`);
+  }
+
+  /** Drops a part of the packets between the host and the control plane from now on. */
+  slow(host: number): void {
+    nft(`add element inet ${NAME} slow { ${this.addressOf(host)} }`);
+  }
+
+  hasten(host: number): void {
+    nft(`delete element inet ${NAME} slow { ${this.addressOf(host)} }`);
   }
 
   /** Removes everything. Does nothing for parts that do not exist. */

@@ -1,7 +1,9 @@
 // `sandbar admin account credit|billing`: the money of an account.
+import { randomUUID } from 'node:crypto';
 import { Argument, type Command, Option } from '@commander-js/extra-typings';
 import { BILLING_MODES } from '@sandbar/contract/account.ts';
 import { type AccountCredited, CREDIT_KINDS } from '@sandbar/contract/admin.ts';
+import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 import { callAdmin } from '../admin-socket.ts';
 import { onlyGiven, parseId } from '../arguments.ts';
 import { printNotice } from '../print.ts';
@@ -17,12 +19,17 @@ export function defineMoney(command: Command): void {
     .addOption(new Option('--as <kind>', 'the kind of entry').choices(CREDIT_KINDS).makeOptionMandatory())
     .option(
       '--reference <text>',
-      'a unique name of this payment; a second credit with the same reference changes nothing',
+      'a unique name of this payment (random); a second credit with the same reference changes nothing',
     )
     .option('--note <text>', 'the reason, which the account can read')
     .option('--json', 'print the answer as JSON')
-    .action(async (id, { json, ...credit }) => {
-      const account = await callAdmin<AccountCredited>(`${pathOf(id)}/credit`, onlyGiven(credit));
+    .action(async (id, { json, reference = randomUUID(), ...credit }) => {
+      const request = { ...onlyGiven(credit), reference };
+      const account = await callAdmin<AccountCredited>(`${pathOf(id)}/credit`, request).catch((error: unknown) => {
+        if (!isCertain(error))
+          printNotice(`the credit may have been made; to repeat it safely, add --reference '${reference}'`);
+        throw error;
+      });
       printDetails(account, json);
       if (!account.is_new) printNotice('the ledger already has an entry with this reference; nothing was changed');
     });
@@ -35,4 +42,14 @@ export function defineMoney(command: Command): void {
     .action(async (id, mode, { json }) => {
       printDetails(await callAdmin(`${pathOf(id)}/billing`, { billing_mode: mode }), json);
     });
+}
+
+/** What opening the socket fails with, before anything is sent. */
+const NOT_SENT = ['ENOENT', 'ECONNREFUSED', 'EACCES', 'EPERM'];
+
+/** Whether nothing was changed: the service has said so, or was never asked. */
+function isCertain(error: unknown): boolean {
+  if (error instanceof SandbarError) return error.status < 500;
+  const { cause } = error as Error & { cause?: { code?: string } };
+  return NOT_SENT.includes(cause?.code ?? '');
 }

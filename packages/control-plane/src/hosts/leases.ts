@@ -1,5 +1,6 @@
 // The SQL of leases. A replica that holds the lease on a host listens to its events and compares it with the rows. All
-// times are those of the database's clock.
+// times are those of the database's clock. If that clock is set back, what ends much later than anything given now was
+// given before, and counts as ended: the replica may be dead, and nobody else could take the host until then.
 import { sql } from 'kysely';
 import type { Db } from '../db/database.ts';
 
@@ -17,6 +18,8 @@ export type Renewed = {
 export type Renewal = { replicaId: string; ttlMs: number; seenMs: number; seenIds: readonly string[] };
 
 const inMs = (ms: number) => sql`${ms}::int * interval '1 millisecond'`;
+/** The end of a lease, or of the life of a replica, is more than twice as far away as any that is given now. */
+const isTooLate = (column: string, ttlMs: number) => sql`${sql.ref(column)} > now() + 2 * ${inMs(ttlMs)}`;
 
 /**
  * Renews all leases of a replica, records which of its hosts were seen, and records that the replica is alive. A lease
@@ -41,7 +44,8 @@ export async function renewLeases(db: Db, { replicaId, ttlMs, seenMs, seenIds }:
     select
       (select coalesce(array_agg(id::text), '{}') from held) as held,
       (select coalesce(array_agg(id::text), '{}') from held where seen) as seen,
-      (select count(*)::int from replicas where alive_until > now() and id <> ${replicaId}) + 1 as replicas,
+      (select count(*)::int from replicas
+        where alive_until > now() and not ${isTooLate('alive_until', ttlMs)} and id <> ${replicaId}) + 1 as replicas,
       (select count(*)::int from hosts where removed_at is null and address is not null) as "remoteHosts"`.execute(db);
   return rows[0] ?? { held: [], seen: [], replicas: 1, remoteHosts: 0 };
 }
@@ -51,7 +55,8 @@ export type Wish = { replicaId: string; ttlMs: number; localId: string | undefin
 
 /** Takes free leases: that of the host of this computer, and up to `count` others at random. Returns the hosts. */
 export async function takeLeases(db: Db, count: number, { replicaId, ttlMs, localId, avoidIds }: Wish) {
-  const isFree = sql`removed_at is null and (listener_until is null or listener_until <= now())`;
+  const hasEnded = sql`(listener_until <= now() or ${isTooLate('listener_until', ttlMs)})`;
+  const isFree = sql`removed_at is null and (listener_until is null or ${hasEnded})`;
   const { rows } = await sql<{ id: string }>`
     update hosts set listener_id = ${replicaId}, listener_until = now() + ${inMs(ttlMs)}
     where id = ${localId ?? null}::uuid and ${isFree} or id = any(array(

@@ -27,8 +27,12 @@ export type Claimed = {
   startPath?: StartPath | undefined;
 };
 
-/** SQL condition: no process holds a valid claim on the operation, by the database's clock. */
-export const isUnclaimed = sql<boolean>`(operations.claim_token is null or operations.claim_expires_at < now())`;
+/**
+ * SQL condition: no process holds a valid claim on the operation, by the database's clock. Claims last for seconds. So one
+ * that ends much later was made before that clock was set back, and its process may be dead.
+ */
+export const isUnclaimed = sql<boolean>`(operations.claim_token is null or operations.claim_expires_at < now()
+  or operations.claim_expires_at > now() + interval '10 minutes')`;
 
 /**
  * SQL condition: the operation is not an expiry. The kind is a literal and not a parameter, because PostgreSQL uses the

@@ -189,10 +189,10 @@ export class Cgroups {
 
   /** Kills all processes in the VM's groups and removes the groups. Throws when a process does not end within 10 s. */
   async remove(vmId: string): Promise<void> {
-    const deadline = Date.now() + RELEASE_TIMEOUT_MS;
+    const deadline = performance.now() + RELEASE_TIMEOUT_MS;
     for (const group of this.#groupsOf(vmId)) {
       while (!removeGroup(group)) {
-        if (Date.now() > deadline) throw new Error(`processes of VM ${vmId} do not end: ${this.processesOf(vmId)}`);
+        if (performance.now() > deadline) throw new Error(`processes of VM ${vmId} do not end: ${this.processesOf(vmId)}`);
         for (const pid of this.processesOf(vmId)) kill(pid);
         await delay(2);
       }
