@@ -35,7 +35,7 @@ describe('sandbar volume', () => {
     assert.equal(several.length, 2);
   });
 
-  it('rm deletes only with --yes when there is nobody to ask; the former delete goes on without', async () => {
+  it('without a terminal, rm deletes only with --yes, but its former name `delete` needs no --yes', async () => {
     const { code, stderr } = await sandbar(['volume', 'rm', VOLUME]);
     assert.equal(code, 2);
     assert.match(stderr, /^sandbar: Delete .* with all data\? Nothing was changed: .*--yes\n$/);
@@ -84,7 +84,7 @@ describe('sandbar snapshot', () => {
     assert.deepEqual(api.bodies, ['{"name":"x","memory":true}', '{}', '']);
   });
 
-  it('rm and restore change nothing without --yes when there is nobody to ask; the former names go on', async () => {
+  it('without a terminal, rm and restore need --yes, but their former names do not', async () => {
     for (const action of ['rm', 'restore']) {
       assert.equal((await sandbar(['snapshot', action, SNAPSHOT])).code, 2);
     }
