@@ -63,7 +63,7 @@ describe('the sandbox session of the AI SDK', () => {
     await assert.rejects(async () => longer.run({ command: 'true', abortSignal }), reason);
   });
 
-  it('spawns a process with streams of bytes, and stdin on request', async () => {
+  it('spawns a process with byte streams for its output, and for stdin on request', async () => {
     const process = await session.spawn({ command: 'cat; echo end >&2; exit 4', stdin: true });
     const writer = process.stdin.getWriter();
     const stdout = process.stdout.getReader();
@@ -196,7 +196,7 @@ describe('the sandbox provider of the AI SDK harness', () => {
     assert.equal((await restricted.run({ command: 'echo same' })).stdout, 'same\n');
   });
 
-  it('resolves exposed ports', async () => {
+  it('gives addresses of exposed ports only', async () => {
     await session.spawn({ command: 'exec python3 -m http.server 8000' });
     const { url, headers = {} } = await session.getPortEndpoint({ port: 8000 });
     assert.equal(await textAt(`${url}prepared`, headers), 'prepared\n');
@@ -209,7 +209,7 @@ describe('the sandbox provider of the AI SDK harness', () => {
     await assert.rejects(async () => session.getPortEndpoint({ port: 8000 }), HarnessCapabilityUnsupportedError);
   });
 
-  it('stops a machine, starts it again for its session, and destroys it', async () => {
+  it('stops a machine, starts it again when its session is resumed, and destroys it', async () => {
     await session.stop();
     await session.stop();
     assert.equal((await client.machines.get(session.id)).state, 'stopped');

@@ -80,7 +80,7 @@ async function runExample(example: Example, account: TestAccount): Promise<void>
 }
 
 describe('examples of the documents', () => {
-  it('every block runs, or says why it cannot', () => {
+  it('every code block runs, or says why it cannot', () => {
     assert.ok(examples.length > 0);
     assert.deepEqual(
       read.flatMap(({ problems }) => problems),

@@ -164,7 +164,7 @@ describe('machine_run', () => {
     await use(agent, 'machine_delete', { machine_id });
   });
 
-  it('leaves no machine when the client goes away', async () => {
+  it('leaves no machine when the client disconnects', async () => {
     const agent = await connectStdio('legacy', account.api_key);
     const call = agent.callTool({ name: 'machine_run', arguments: { command: 'sleep 600', memory_mb: 256 } });
     const gone = assert.rejects(call);
@@ -229,7 +229,7 @@ describe('exec', () => {
     assert.match(await failure(agent, 'machine_create', { stack: 'no-such' }), /^Error \w+: .*stack/);
   });
 
-  it('shows an account nothing of another, and a wrong key nothing at all', async () => {
+  it('hides the machines of one account from another, and refuses a wrong key', async () => {
     const { body } = await postAdmin(homePaths(HOME).adminSocket, '/admin/accounts', { email: 'mcp@example.test' });
     const { api_key } = body as NewAccount;
     for (const connect of [() => connectStdio('legacy', api_key), () => connectHttp(http.url, 'auto', api_key)]) {

@@ -156,7 +156,7 @@ describe('the errors of the service in the TypeScript SDK', () => {
   };
 
   for (const [Class, provoke] of cases) {
-    it(`${Class.name} is raised`, async () => {
+    it(`${Class.name} is thrown`, async () => {
       await assert.rejects(provoke(), (error) => {
         assert.ok(error instanceof Class, `${error}`);
         assert.notEqual(error.requestId, null);

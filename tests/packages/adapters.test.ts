@@ -93,12 +93,12 @@ describe('the packages of the adapters', () => {
   describe('with the optional peer', { concurrency: 2 }, () => {
     before(() => project.link(OPTIONAL_PEER));
 
-    it('has the harness', async () => {
+    it('include the sandbox provider for the harness', async () => {
       const harness = await start(process.execPath, 'harness.mjs', HARNESS_PROGRAM);
       assert.deepEqual(harness, { code: 0, stdout: 'true\n', stderr: '' });
     });
 
-    it('compile, as do the examples of the READMEs', async () => {
+    it('compile together with the examples of their READMEs', async () => {
       await project.write('adapters.ts', ADAPTERS_CONSUMER);
       for (const name of ADAPTERS) await project.write(`${name}.ts`, await readmeExample(installed(name)));
       const compilerOptions = {

@@ -19,7 +19,7 @@ const WAITED_SEC_MAX = 3600;
 /** How long exec_cancel waits for the end of the job, ms. */
 const CANCEL_WAIT_MS = 10_000;
 
-/** What to run, and where. */
+/** The arguments that say what to run, and where. */
 const commandFields = {
   command: z.string().min(1).max(100_000).describe('Run by /bin/sh -c.'),
   cwd: absolutePath.optional().describe('Default: the home directory.'),

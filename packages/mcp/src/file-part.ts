@@ -18,7 +18,7 @@ export type FilePart = {
   content: string;
   encoding: FileEncoding;
   offset: number;
-  /** Where to read on; null at the end of the file. */
+  /** The position from which to read the rest; null at the end of the file. */
   nextOffset: number | null;
 };
 

@@ -1,4 +1,4 @@
-// The tool `machine_run`, which creates a machine, runs one command in it and destroys it.
+// The tool `machine_run`, which creates a machine, runs one command in it and, without `keep`, destroys it.
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Client } from '@sandbar/sdk/client.ts';
 import { machineCreateOf } from '@sandbar/sdk/sandbox-options.ts';
@@ -72,7 +72,7 @@ function isDestroyed(client: Client, { id }: Machine): Promise<boolean> {
   );
 }
 
-/** Says what to do after a broken connection. It does not suggest exec_output, because the machine is destroyed. */
+/** Says what to do after a broken connection. It does not suggest exec_output, because the machine does not stay. */
 function adviceAfter({ id, expires_at }: Machine, isGone: boolean): string {
   const state = isGone
     ? 'The machine is destroyed with the output.'

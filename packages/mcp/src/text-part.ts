@@ -1,4 +1,4 @@
-// Cuts bytes between UTF-8 characters. When a text is read in parts, no part then has half a character.
+// Cuts bytes between UTF-8 characters, so that no part has half a character when a text is read in parts.
 
 /** The most bytes of a UTF-8 character. */
 const LONGEST = 4;

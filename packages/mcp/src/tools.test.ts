@@ -69,7 +69,7 @@ describe('machine tools', () => {
     assert.match(text, /running, python, 2 vcpus, 512 MiB, 10 GiB disk, destroy at 2026-01-02T04/);
   });
 
-  it('machine_list filters, and shows at most 100', async () => {
+  it('machine_list filters the machines, and shows at most 100', async () => {
     service.on('GET /v1/machines', () => ({ body: { machines: Array.from({ length: 103 }, () => machineOf()) } }));
     const { data, text } = await use('machine_list', { state: 'running', name: 'box' });
     assert.equal(service.requests[0]?.query.toString(), 'state=running&name=box');
@@ -375,7 +375,7 @@ describe('ports and snapshots', () => {
     });
   });
 
-  it('snapshot_create, snapshot_list and snapshot_restore', async () => {
+  it('snapshot_create, snapshot_list and snapshot_restore return the answers of the service', async () => {
     service.on(`POST ${MACHINE}/snapshots`, () => ({ status: 201, body: snapshotOf() }));
     service.on(`GET ${MACHINE}/snapshots`, () => ({ body: { snapshots: [snapshotOf()] } }));
     service.on('GET /v1/snapshots', () => ({ body: { snapshots: [] } }));

@@ -270,7 +270,7 @@ describe('run', () => {
     eof,
   });
 
-  it('a short command is one request', async () => {
+  it('a short command takes one request', async () => {
     handle = (_request, response) =>
       answer(response, 201, {
         id: 'e',

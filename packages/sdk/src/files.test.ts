@@ -313,7 +313,7 @@ describe('a remove, a move or a mkdir whose answer was lost', () => {
 });
 
 describe('an archive', () => {
-  it('is read to its end, or an error is thrown', async () => {
+  it('is read to its end, or throws an error', async () => {
     handlers = [serve('tar', { hasParts: false }), serve('tar', { hasParts: false, breakAt: 1 })];
     const read = async () => Buffer.concat(await collect(files.archive('/d'))).toString();
     assert.equal(await read(), 'tar');

@@ -211,7 +211,7 @@ export class Files {
   }
 }
 
-/** The exact path of an entry, also when it is not valid UTF-8. */
+/** The exact path of an entry, even when the path is not valid UTF-8. */
 export function pathOf({ path, path_encoded }: Pick<FileEntry, 'path' | 'path_encoded'>): FilePath {
   return path_encoded === undefined ? path : decodePath(path_encoded);
 }

@@ -117,7 +117,7 @@ export class JobStdin {
     return this.#transport.json('PUT', this.#path, { query, content: () => bytes, signal: this.#signal });
   }
 
-  /** Returns the pending bytes in one buffer, at most as many as one request may have. The bytes stay pending. */
+  /** Returns the first pending bytes, at most as many as one request may send. The bytes stay pending. */
   #take(): Uint8Array {
     if (this.#pending.length > 1) this.#pending = [concatBytes(this.#pending)];
     return (this.#pending[0] ?? new Uint8Array(0)).subarray(0, EXEC_BOUNDS.stdinAppendBytes);

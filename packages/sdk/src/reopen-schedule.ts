@@ -14,7 +14,7 @@ export class ReopenSchedule {
   #brokenSince: number | undefined;
   #openedAt: number | undefined;
 
-  /** `now`: a clock in ms. */
+  /** `now` returns the time in ms. Tests pass their own clock. */
   constructor(retryForMs: number, now = () => performance.now()) {
     this.#retryForMs = retryForMs;
     this.#now = now;

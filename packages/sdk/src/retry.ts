@@ -2,7 +2,7 @@
 import { ConnectionError, TimeoutError } from './errors.ts';
 import { SandbarError } from './service-errors.ts';
 
-/** The delay before the first retry, ms. It doubles with each retry, gets a random part, and has a maximum. */
+/** The delay before the first retry, ms. It doubles with each retry, and a random part is added, up to the maximum. */
 const FIRST_DELAY_MS = 100;
 const MAX_DELAY_MS = 5_000;
 /**

@@ -80,7 +80,7 @@ export function execCreateOf(command: string | readonly string[], options: ExecO
   };
 }
 
-/** Leaves out what was not given, so that the service uses its defaults. */
+/** Leaves out undefined values, so that the service uses its defaults. */
 function onlyGiven<T extends object>(values: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as never;
 }

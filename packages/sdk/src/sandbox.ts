@@ -49,7 +49,7 @@ export class Sandbox implements AsyncDisposable {
     this.ports = client.ports(id);
   }
 
-  /** Creates a machine and resolves when it runs. A retry never creates a second one. */
+  /** Creates a machine and resolves when it runs. A retry never creates a second machine. */
   static async create(options: SandboxOptions = {}): Promise<Sandbox> {
     const client = clientOf(options);
     const { idempotencyKey } = options;

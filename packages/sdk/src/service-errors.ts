@@ -19,7 +19,7 @@ export class SandbarError extends Error {
    * A code of the service's error table, such as `conflict`; `unknown` when a proxy or other server answered instead.
    */
   readonly code: string;
-  /** One sentence with the reason and the remedy. */
+  /** The reason of the error, and what the caller can do. */
   readonly detail: string;
   /** The id of this request in the service's log. */
   readonly requestId: string | null;
@@ -121,7 +121,7 @@ export class PayloadTooLargeError extends SandbarError {
   override readonly name = 'PayloadTooLargeError';
 }
 
-/** 415: the body has a content type that the endpoint does not take. */
+/** 415: the endpoint does not accept the content type of the body. */
 export class UnsupportedMediaTypeError extends SandbarError {
   override readonly name = 'UnsupportedMediaTypeError';
 }

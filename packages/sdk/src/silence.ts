@@ -1,7 +1,7 @@
 // Ends a response on which no data arrives any more. Streams of the service send a heartbeat every 15 s, so a longer
 // silence means that the connection is broken, even if nobody has closed it.
 
-/** How long a response may be silent, ms. In this time the service sends four heartbeats. */
+/** How long a response may be silent, ms. A working stream sends four heartbeats in this time. */
 const SILENCE_MS = 60_000;
 
 /** Returns the same response, but reading its body fails when no data arrives for `silenceMs`. */

@@ -12,7 +12,10 @@ export type Prepared = { tools: string; packages: string };
 
 let prepared: Promise<Prepared> | undefined;
 
-/** Creates missing folders, in one process at a time. Throws an Error if it cannot reach the npm registry that it needs. */
+/**
+ * Creates the folders if they are missing; only one process at a time does this. Throws an Error when something must be
+ * installed and the npm registry cannot be reached.
+ */
 export function ensurePrepared(): Promise<Prepared> {
   prepared ??= prepare();
   return prepared;

@@ -27,7 +27,7 @@ export type Runtime = {
 
 export type Tools = { runtimes: readonly Runtime[]; oldCompiler: string; nodeTypes: string };
 
-/** Installs missing tools. Throws an Error when it needs the npm registry and cannot reach it. */
+/** Installs missing tools. Throws an Error when something is missing and the npm registry cannot be reached. */
 export async function ensureTools(): Promise<Tools> {
   const { tools: folder } = await ensurePrepared();
   const modules = path.join(folder, 'node_modules');

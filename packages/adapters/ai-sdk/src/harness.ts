@@ -39,7 +39,10 @@ export function createSandbarSandbox(settings: SandbarSandboxSettings = {}): Har
   };
 }
 
-/** Creates a machine for each session, even for equal `identity`. So `onFirstCreate` runs in every new machine. */
+/**
+ * Creates a machine for the session, unless the settings have one. Sessions with the same `identity` do not share a
+ * machine, so `onFirstCreate` runs in every new machine.
+ */
 async function createSession(settings: SandbarSandboxSettings, options: CreateOptions): Promise<NetworkSession> {
   const { abortSignal, sessionId, onFirstCreate } = options;
   abortSignal?.throwIfAborted();

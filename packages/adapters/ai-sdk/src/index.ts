@@ -10,7 +10,7 @@ const DEFAULT_EXPIRY_SEC = 1800;
 
 export type SandbarSessionOptions = SandboxOptions & SessionOptions;
 
-/** A session that owns its machine. It throws the errors of `@sandbar/sdk` unchanged. */
+/** A session of one machine, which it can also destroy. It throws the errors of `@sandbar/sdk` unchanged. */
 export class SandbarSession extends MachineSession implements AsyncDisposable {
   /** The machine. Use it for ports, snapshots and the expiry, for which the AI SDK has no calls. */
   readonly sandbox: Sandbox;

@@ -1,4 +1,4 @@
-// A TCP connection to a port of a machine as a stream of Node, carried over a WebSocket. In both directions a
+// A TCP connection to a port of a machine, as a stream of Node. The bytes travel over a WebSocket. In both directions a
 // slow reader slows the writer down.
 import { Duplex } from 'node:stream';
 import { END_OF_BYTES, PORT_BOUNDS } from '@sandbar/contract/port-bounds.ts';
