@@ -1,4 +1,4 @@
-"""Every failure of the service, and of the way to it, is the error that the documentation promises."""
+"""Tests that failures of the service and of the network raise the errors that the documentation promises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def get(client: object) -> object:
 @pytest.mark.parametrize("code", ERROR_CLASSES)
 def test_every_code_of_the_table_raises_its_class(kind: Kind, code: str) -> None:
     expected = ERROR_CLASSES[code]
-    # No class of another code must be a superclass.
+    # The class must not inherit from the class of another code.
     assert expected.__bases__ == (sandbar.SandbarError,)
     assert getattr(sandbar, expected.__name__) is expected
     with (
@@ -106,7 +106,7 @@ def test_a_server_that_stalls_is_a_timeout_error(kind: Kind, answer: Answer) -> 
         run(kind, server.url, lambda client: client.account.get(timeout=0.3))
     assert isinstance(caught.value, builtins.TimeoutError)
     assert isinstance(caught.value, sandbar.ConnectionError)
-    # Another request could have been carried out twice.
+    # The client must not send a second request, because the service could carry out both.
     assert len(server.requests) == 1
 
 

@@ -1,4 +1,4 @@
-"""Downloads that go on after a broken connection, uploads that are repeated or not, and watches."""
+"""Tests downloads after a broken connection, the repetition of uploads, watches of files, and the activity feed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_broken_download_goes_on_at_the_same_byte(kind: Kind) -> None:
         assert run(kind, server.url, read) == DATA
     ranges = [(request.headers.get("range"), request.headers.get("if-range")) for request in server.requests]
     assert ranges == [(None, None), ("bytes=1000-", '"1"'), ("bytes=1000-", '"1"'), ("bytes=3000-", '"1"')]
-    # A compressed part could not be joined to the part before it.
+    # The client must ask for uncompressed bytes, because it cannot join a compressed part to the part before it.
     assert {request.headers["accept-encoding"] for request in server.requests} == {"identity"}
 
 
@@ -256,7 +256,7 @@ def test_new_entries_of_the_activity_come_once_and_oldest_first(kind: Kind) -> N
 
     answers = [
         page(entry(20)),
-        # Nothing new; two new ones, of which the same twice; a late one with an older time.
+        # Nothing new; then two new equal entries and a newer entry; then an entry that comes late, with an older time.
         page(entry(20)),
         page(entry(22), entry(21), entry(21), entry(20)),
         page(entry(22), entry(21), entry(21), entry(20), entry(19)),

@@ -1,4 +1,4 @@
-"""Which calls are repeated, when, and that a repeated call has one effect."""
+"""Tests which calls are repeated and when, and that a repeated call has its effect only once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_long_retry_after_ends_the_retries_at_once(kind: Kind) -> None:
 
 @both
 def test_the_timeout_includes_the_retries(kind: Kind) -> None:
-    # The second pause is longer than the timeout, so the time is over in a pause and not in a request.
+    # The second pause is longer than the timeout, so the timeout ends in this pause and not in a request.
     answers = [refusal(503, "shutting_down"), refusal(503, "shutting_down", retry_after="10")]
     with FaultServer(answers) as server, pytest.raises(sandbar.TimeoutError) as caught:
         run(kind, server.url, lambda client: client.account.get(timeout=1))
@@ -234,9 +234,9 @@ def test_a_stream_that_lived_may_be_opened_again_although_nothing_came(monkeypat
     for _ in range(5):
         assert schedule.pause_after(broken) is not None
         schedule.note_open()
-        # Only heartbeats came in this time.
+        # The connection stays open for this time, but only heartbeats come.
         now += 300
-    # These connections close at once.
+    # The next connections close at once.
     assert schedule.pause_after(broken) is not None
     now += 59.995
     schedule.note_open()
