@@ -89,7 +89,7 @@ def test_a_broken_connection_is_a_connection_error(kind: Kind, answer: Answer) -
 
 
 @both
-def test_half_a_body_of_a_refusal_still_has_its_status(kind: Kind) -> None:
+def test_an_error_with_half_a_body_still_has_its_status(kind: Kind) -> None:
     with FaultServer([content(b'{"code":', sent=4, code=404)]) as server, pytest.raises(sandbar.SandbarError) as caught:
         run(kind, server.url, get)
     assert (caught.value.status, caught.value.code) == (404, "unknown")
@@ -117,7 +117,7 @@ def test_the_timeout_of_the_client_holds_for_every_call(kind: Kind) -> None:
 
 
 @both
-def test_nobody_listens(kind: Kind) -> None:
+def test_an_address_where_nobody_listens_is_a_connection_error(kind: Kind) -> None:
     with FaultServer() as server:
         url = server.url
     with pytest.raises(sandbar.ConnectionError) as caught:
@@ -126,7 +126,7 @@ def test_nobody_listens(kind: Kind) -> None:
 
 
 @both
-def test_a_header_that_is_no_header_is_refused_at_once(kind: Kind) -> None:
+def test_an_invalid_header_is_refused_without_a_request(kind: Kind) -> None:
     with FaultServer([status(201, {})]) as server, pytest.raises(Exception, match=r"(?i)header|illegal"):
         run(kind, server.url, lambda client: client.machines.create(idempotency_key="a\nb"))
     assert server.requests == []

@@ -62,7 +62,7 @@ def test_a_file_that_was_changed_meanwhile_is_an_error(kind: Kind, second: Any) 
 
 
 @both
-def test_a_file_without_parts_does_not_go_on(kind: Kind) -> None:
+def test_a_download_without_ranges_is_not_continued(kind: Kind) -> None:
     with FaultServer([content(DATA, sent=1000, etag='"1"')]) as server, pytest.raises(sandbar.ConnectionError):
         run(kind, server.url, read)
     assert len(server.requests) == 1
@@ -128,7 +128,7 @@ def test_an_upload_is_repeated_whole(kind: Kind, make: Callable[[Path], Any], tm
 
 @both
 @pytest.mark.parametrize("make", [pieces, lambda: io.BufferedReader(Unseekable())], ids=["iterable", "pipe"])
-def test_content_that_can_be_read_once_is_sent_once(kind: Kind, make: Callable[[], Any]) -> None:
+def test_content_that_can_be_read_only_once_is_not_sent_again(kind: Kind, make: Callable[[], Any]) -> None:
     with FaultServer([status(200, ENTRY)]) as server:
         run(kind, server.url, lambda client: client.files("m").write("/f", make()))
     assert server.requests[0].body == DATA
@@ -210,7 +210,7 @@ def test_a_move_whose_answer_was_lost_returns_the_new_entry(kind: Kind) -> None:
 
 
 @both
-def test_a_move_that_a_restarting_service_refused_is_not_found_done(kind: Kind) -> None:
+def test_a_move_that_the_service_refused_and_did_not_carry_out_is_not_counted_as_done(kind: Kind) -> None:
     answers = [refusal(503, "shutting_down"), refusal(404, "not_found"), status(200, ENTRY)]
     with FaultServer(answers) as server, pytest.raises(sandbar.NotFoundError):
         run(kind, server.url, lambda client: client.files("m").move("/a", "/f"))

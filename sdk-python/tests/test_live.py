@@ -359,7 +359,7 @@ def test_the_activity_is_followed(client: Client) -> None:
     feed.close()
 
 
-def test_every_error_that_the_service_can_be_brought_to_has_its_class(service: tuple[str, str], client: Client) -> None:
+def test_errors_of_the_service_are_raised_as_their_classes(service: tuple[str, str], client: Client) -> None:
     with Sandbox.create(client=client, memory_mb=256, rootfs_size_gb=2) as sandbox:
         with pytest.raises(sandbar.ValidationError, match="vcpus") as caught:
             client.machines.create(vcpus=0)

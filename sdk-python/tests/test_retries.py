@@ -31,7 +31,7 @@ OK = status(200, {"id": "1"})
     ],
     ids=["reset", "closed", "half a body", "503", "429", "503 with an unknown code", "503 of a proxy"],
 )
-def test_a_passing_failure_is_survived(kind: Kind, failure: Answer) -> None:
+def test_a_temporary_failure_is_retried(kind: Kind, failure: Answer) -> None:
     with FaultServer([failure, failure, OK]) as server:
         assert run(kind, server.url, lambda client: client.account.get()) == {"id": "1"}
     assert len(server.requests) == 3
@@ -157,7 +157,7 @@ def test_an_exec_whose_answer_was_lost_is_found(kind: Kind) -> None:
 
 
 @both
-def test_a_conflict_that_is_not_of_an_earlier_attempt_is_raised(kind: Kind) -> None:
+def test_a_conflict_that_no_earlier_attempt_caused_is_raised(kind: Kind) -> None:
     answers = [reset, refusal(409, "conflict"), refusal(404, "not_found")]
     with FaultServer(answers) as server, pytest.raises(sandbar.ConflictError):
         run(kind, server.url, lambda client: client.execs.start("m", command="true"))

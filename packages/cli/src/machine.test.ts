@@ -64,7 +64,7 @@ describe('sandbar machine', () => {
     );
   });
 
-  it('a wrong command line is exit code 2 and sends no request', async () => {
+  it('a wrong command line exits with 2 and sends no request', async () => {
     const wrong = ['set', 'set m1', 'set m1 --expires 1w', 'set m1 --expires 5s', 'create m1', 'stop', 'list x'];
     for (const line of [
       ...wrong,

@@ -12,7 +12,7 @@ OutputStream = Literal["stdout", "stderr"]
 
 #: The exit code of a command that timed out. The program `timeout(1)` uses the same code.
 _TIMED_OUT = 124
-#: The exit code of a job that has neither an exit code nor a signal: it was cancelled before its command ran.
+#: The exit code for a job that was cancelled before its command ran, so it has neither an exit code nor a signal.
 _NO_RESULT = 125
 #: Linux numbers the signals in this order. This computer, which may not run Linux, may number them differently.
 _SIGNALS = [

@@ -63,7 +63,7 @@ async function startBehind(
   }
 }
 
-/** Runs the script in this terminal, and resolves with its exit code. */
+/** Runs the script of the service in this terminal, and resolves with its exit code. */
 async function runHere(script: string): Promise<number> {
   const child = spawn(process.execPath, [script], { stdio: 'inherit' });
   // At Ctrl-C the service gets a signal from the terminal and another one from here. This is harmless, because the
