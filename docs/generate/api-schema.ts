@@ -29,7 +29,7 @@ function linkTo(ref: string): string {
   return `[${nameOf(ref)}](./objects.md#${nameOf(ref).toLowerCase()})`;
 }
 
-/** For example `integer`, `"read" or "full"`, `array of [Machine](…)`. */
+/** Names the type of a value, for example `integer` or `array of [Machine](…)`. */
 export function typeOf(schema: Schema): string {
   if (schema.$ref) return linkTo(schema.$ref);
   const choices = schema.anyOf ?? schema.oneOf ?? schema.allOf;
@@ -61,7 +61,7 @@ export function explain(schema: Schema, description = schema.description ?? ''):
   return cell(`${description}${boundsOf(schema)}`.trim());
 }
 
-/** The table of the fields of an object; for what is no object, its type in a sentence. */
+/** A table of the fields of an object. For a schema that is not an object, its type. */
 export function fieldsOf(schema: Schema): string {
   const required = new Set(schema.required);
   const rows = Object.entries(schema.properties ?? {}).map(([name, field]) => [

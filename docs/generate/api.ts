@@ -61,7 +61,7 @@ function sectionOf(method: string, route: string, operation: Operation): string 
   return parts.join('\n');
 }
 
-/** Which credentials may call it. */
+/** Says which credentials may call the operation. */
 function accessOf({ security = [] }: Operation): string {
   if (security.length === 0) return 'no credential needed';
   const scopes = security.flatMap((choice) => choice.bearer ?? []);
@@ -80,7 +80,7 @@ function bodyOf(content: Content): string {
 const json = (example: unknown) =>
   example === undefined ? '' : `\n\`\`\`json\n${JSON.stringify(example, null, 2)}\n\`\`\`\n`;
 
-/** A table of the statuses. Error codes link to the page that says what to do about them. */
+/** A table of the possible statuses, then an example of the answer. Error codes link to the page of the error codes. */
 function answersOf(responses: Operation['responses']): string {
   const rows = Object.entries(responses).map(([status, { description = '', content = {} }]) => {
     const shapes = Object.entries(content).map(([type, { schema = {} }]) =>

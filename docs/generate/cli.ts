@@ -1,5 +1,5 @@
-// Writes the reference of the CLI from what the CLI itself says about each command with `--help`, so the page cannot
-// differ from the program.
+// Writes the reference of the CLI. It runs each command with `--help` and uses the output, so the page always agrees
+// with the program.
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -37,7 +37,7 @@ async function readHelp(checkout: string, words: string[]): Promise<Help> {
   return { words, text: stdout.trimEnd(), subcommands: subcommandsOf(stdout) };
 }
 
-/** The names in the part "Commands:" of a help text. Lines that are indented further go on with a description. */
+/** The names in the part "Commands:" of a help text. Skips lines with a larger indent: they continue a description. */
 function subcommandsOf(help: string): string[] {
   const part = /^Commands:\n((?: .*\n?)*)/m.exec(help)?.[1] ?? '';
   const names = [...part.matchAll(/^ {2}([a-z][\w-]*)/gm)].map((match) => match[1] ?? '');

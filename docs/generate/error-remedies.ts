@@ -1,8 +1,8 @@
-// What a user does about each error code. The page of the errors shows these texts. The compiler reports a
-// code without a text.
+// What a user can do about each error code. The page of the error codes shows these texts. The compiler reports a code
+// that has no text.
 import type { ErrorCode } from '@sandbar/contract/errors.ts';
 
-/** Markdown: what the caller does about an error of this code. */
+/** The texts by error code, in Markdown. */
 export const REMEDIES = {
   validation_error:
     'Correct the field that `detail` names. The same request fails again, so do not repeat it. A frequent cause is a field with a wrong name: bodies are strict, and an unknown field is refused. The [API reference](./api/objects.md) has all fields with their bounds.',

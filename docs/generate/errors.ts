@@ -1,9 +1,9 @@
-// Writes the page of the error codes from the service's own table, with what to do about each.
+// Writes the page of the error codes from the service's error table, and says what to do about each code.
 import { ERROR_TABLE, type ErrorCode } from '@sandbar/contract/errors.ts';
 import { REMEDIES } from './error-remedies.ts';
 import { cell, table } from './markdown.ts';
 
-/** `quota_exceeded` becomes `QuotaExceededError`, as in both SDKs. */
+/** The name of an error class in both SDKs: `QuotaExceededError` for `quota_exceeded`. */
 export function classOf(code: string): string {
   const name = code
     .split('_')
@@ -12,7 +12,7 @@ export function classOf(code: string): string {
   return name.endsWith('Error') ? name : `${name}Error`;
 }
 
-/** The Markdown of all codes: a table of them, then a section for each. */
+/** The Markdown of the page: a table of all codes, then a section for each code. */
 export function errorsPage(): string {
   const codes = Object.entries(ERROR_TABLE) as [ErrorCode, { status: number; when: string }][];
   const rows = codes.map(([code, { status }]) => [`[${code}](#${code})`, String(status), `\`${classOf(code)}\``]);

@@ -14,7 +14,7 @@ const docs = path.join(checkout, 'docs');
 const bin = (name: string) => path.join(docs, 'node_modules/.bin', name);
 /** The folders that this program writes anew each time. */
 const GENERATED = ['.generated', 'reference/api', 'reference/typescript', 'project'];
-/** The documents whose links are checked in the checkout itself, as a reader of the repository follows them. */
+/** The documents whose links must also work for a reader of the repository, so they are checked in the checkout. */
 const DOCUMENTS = ['*.md', 'docs/*.md', 'docs/guides/*.md', 'docs/reference/*.md', 'bench/*.md', 'guest-agent/*.md'];
 
 const started = performance.now();
@@ -35,7 +35,7 @@ async function generate(): Promise<void> {
   linkRecords(path.join(docs, 'reference/typescript'));
 }
 
-/** The reference of the Python SDK, from its docstrings. Needs python3. */
+/** Makes the reference of the Python SDK from its docstrings. Needs python3. */
 function pythonPage(): string {
   const [script, sdk] = ['docs/generate/python_reference.py', 'sdk-python/src/sandbar'];
   if (!existsSync(path.join(checkout, sdk))) return 'This checkout has no Python SDK.\n';
@@ -45,24 +45,24 @@ function pythonPage(): string {
 async function build(): Promise<void> {
   await run(path.join(checkout, 'node_modules/.bin/tsc'), ['--noEmit', '-p', 'docs']);
   await checkDocuments();
-  // VitePress fails when a link between pages leads nowhere, but it does not look at anchors.
+  // VitePress fails on a broken link between pages, but it does not check anchors. `checkSite` does.
   await run(bin('vitepress'), ['build'], docs);
   await checkSite();
   const seconds = ((performance.now() - started) / 1000).toFixed(0);
   console.log(`  ✓ docs/.vitepress/dist (${seconds} s)`);
 }
 
-/** Files and headings to which the documents link, in the checkout. */
+/** Checks in the checkout that every file and heading exists to which the documents link. */
 async function checkDocuments(): Promise<void> {
   const files = globSync(DOCUMENTS, { cwd: checkout });
   const settings = path.join(docs, 'remark.json');
   await run(bin('remark'), ['--frail', '--quiet', '--no-stdout', '--no-config', '--rc-path', settings, ...files]);
 }
 
-/** Pages and anchors to which the built site links. Links to other sites are not followed. */
+/** Checks that every page and anchor exists to which the built site links. Does not follow links to other sites. */
 async function checkSite(): Promise<void> {
   const isElsewhere = ['--skip', '^https?://(?!(localhost|127\\.0\\.0\\.1):)'];
-  // Addresses of a running service, which documents name.
+  // Skip the addresses of a running service, because no service runs here.
   const isService = ['--skip', ':707[01]/?'];
   const args = ['docs/.vitepress/dist', '--recurse', '--check-fragments', '--verbosity', 'error'];
   await run(bin('linkinator'), [...args, ...isElsewhere, ...isService]);
@@ -75,7 +75,7 @@ function write(page: string, text: string): void {
   writeFileSync(file, text);
 }
 
-/** Runs a program on the service's Node. Throws when it fails; it has then said why. */
+/** Runs a program with the same Node as this process. Throws when the program fails; it then has printed the reason. */
 function run(program: string, args: readonly string[], cwd = checkout): Promise<void> {
   const PATH = `${path.dirname(process.execPath)}:${process.env.PATH}`;
   const child = spawn(program, args, { cwd, stdio: 'inherit', env: { ...process.env, PATH } });

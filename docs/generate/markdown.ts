@@ -1,8 +1,7 @@
 // Writes parts of Markdown pages from plain text, such as the descriptions in the OpenAPI document. VitePress compiles
-// each page as a Vue template, which would take a `<` of the text for an element and a `{{` for an expression. So they
-// are escaped.
+// each page as a Vue template, in which `<` begins an element and `{{` an expression. So both are escaped.
 
-/** Text of a paragraph: what is between backticks stays code, everything else is shown as it stands. */
+/** Escapes the text of a paragraph. Text between backticks stays code; all other text is shown literally. */
 export function prose(text: string): string {
   return text
     .split(/(`[^`\n]+`)/)
@@ -10,12 +9,12 @@ export function prose(text: string): string {
     .join('');
 }
 
-/** Text of a cell of a table: in one line, and without a bar of its own. */
+/** Escapes the text of a table cell: puts it on one line, and escapes `|`, which would end the cell. */
 export function cell(text: string): string {
   return prose(text.replaceAll(/\s*\n\s*/g, ' ')).replaceAll('|', '\\|');
 }
 
-/** Inline code, in a table or outside of one. */
+/** Inline code. It may stand in a table. */
 export function code(text: string): string {
   return `\`${text.replaceAll('|', '\\|')}\``;
 }

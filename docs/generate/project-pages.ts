@@ -1,8 +1,8 @@
-// The documents outside of docs/ that are pages of the site too. The build of the site copies them. Links between them
-// and the pages in docs/ work in the checkout and on the site.
+// The documents outside of docs/ that the site shows as pages. The build of the site copies them. Links between them
+// and the pages in docs/ work both in the checkout and on the site.
 import path from 'node:path';
 
-/** Document of the checkout: page of the site. */
+/** The page of the site for each document of the checkout. */
 export const PROJECT_PAGES: Readonly<Record<string, string>> = {
   'ARCHITECTURE.md': 'project/architecture.md',
   'CHANGELOG.md': 'project/changelog.md',
@@ -13,8 +13,8 @@ export const PROJECT_PAGES: Readonly<Record<string, string>> = {
 };
 
 /**
- * Where a relative link of a page leads on the site, seen from the page. Undefined when its target is a file of the
- * checkout that is no page, such as a source file: the site then shows the text of the link only.
+ * Turns a relative link of a page into the link that works on the site. Returns undefined when the target is not a page
+ * of the site, such as a source file. The site then shows only the text of the link.
  *
  * @param page The page with the link, relative to docs/.
  */

@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(sys.argv[1])
 #: The reference shows these classes first, in this order, then every other public class. It leaves out the asynchronous
-#: classes, which have the same methods, with `await`.
+#: classes, because they have the same methods, with `await`.
 FIRST = ["Sandbox", "ExecResult", "Job", "OutputChunk", "JobStdin", "Files", "Ports", "TerminalConnection", "Client"]
 
 
@@ -18,13 +18,13 @@ def read(module: Path) -> ast.Module:
 
 
 def file_of(module: str, base: Path) -> Path:
-    """The file of `sandbar._sync.files`, or of `._sync.files` relative to the package."""
+    """The file of a module such as `sandbar._sync.files`, or of `_sync.files` in a relative import from `base`."""
     parts = module.removeprefix(f"{PACKAGE.name}.").split(".")
     return base.joinpath(*parts).with_suffix(".py")
 
 
 def public_classes() -> dict[str, tuple[ast.ClassDef, Path]]:
-    """Every class that the package exports, by its name, with its file."""
+    """Every class that the package exports, with its file, by the name of the class."""
     found = {}
     for node in read(PACKAGE / "__init__.py").body:
         if not isinstance(node, ast.ImportFrom) or node.module is None:
@@ -52,7 +52,7 @@ def resources(client: tuple[ast.ClassDef, Path]) -> dict[str, tuple[ast.ClassDef
 
 
 def prose(text: str | None) -> str:
-    """A docstring as it stands: VitePress would take `<` for an element and two braces for an expression."""
+    """Escapes a docstring, because VitePress reads `<` as an element and two braces as an expression."""
     return (text or "").replace("<", "&lt;").replace("{{", "&#123;&#123;")
 
 
@@ -70,7 +70,7 @@ def is_shown(node: ast.stmt) -> bool:
 
 
 def attributes(item: ast.ClassDef) -> list[str]:
-    """The annotated attributes, with the string that stands below one."""
+    """The annotated attributes of a class, each with the docstring below it."""
     lines = []
     for node, following in zip(item.body, [*item.body[1:], None], strict=True):
         if not isinstance(node, ast.AnnAssign) or ast.unparse(node.target).startswith("_"):
@@ -95,7 +95,7 @@ def describe(item: ast.ClassDef) -> str:
 
 
 def main() -> None:
-    # Named keyword arguments such as ExecOptions are classes too.
+    # _options.py has the types of keyword arguments, such as ExecOptions. They are shown as classes too.
     classes = public_classes()
     shown = {name: found for name, found in classes.items() if not name.startswith("Async")}
     if "Client" in shown:

@@ -1,5 +1,5 @@
-// Mends what TypeDoc writes about the records of the API. Their types are computed from schemas, so TypeDoc would show
-// the expressions of the schema library; the API reference describes the same records in words.
+// Corrects the pages that TypeDoc writes about the objects of the API. Their types are computed from schemas, so
+// TypeDoc shows expressions of the schema library. The API reference describes these objects in words, so link to it.
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 

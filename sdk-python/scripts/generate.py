@@ -28,7 +28,7 @@ def main() -> int:
     check = sys.argv[1:] == ["--check"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        # The generators leave caches in the folder where they run. In the checkout, other checks would read them.
+        # Run the generators in the temporary folder, because their caches would confuse other checks in the checkout.
         os.chdir(out)
         # Ruff finds its settings in the folder of the file that it formats.
         (out / "pyproject.toml").write_text((PROJECT / "pyproject.toml").read_text())
@@ -64,9 +64,9 @@ def report(present: dict[Path, str], made: dict[Path, str]) -> int:
 
 
 def write_models(target: Path) -> None:
-    """One TypedDict for each schema that a key may use. A TypedDict costs nothing, and ignores fields that are new."""
+    """Writes a TypedDict for each schema of the endpoints that the client calls. A TypedDict allows unknown fields."""
     document = json.loads((CHECKOUT / "openapi" / "openapi.json").read_text())
-    # Signing in and paying are for the dashboard.
+    # Leave out the endpoints to sign in and to pay, because only the dashboard uses them.
     document["paths"] = {
         path: item
         for path, item in document["paths"].items()
@@ -74,7 +74,7 @@ def write_models(target: Path) -> None:
     }
     schemas = document["components"]["schemas"]
     for schema in schemas.values():
-        # A rule such as "exactly one of these fields" would make the generator write two types for one body.
+        # Drop rules such as "exactly one of these fields". They would make the generator write two types for one body.
         for rule in ("oneOf", "anyOf", "allOf", "not"):
             if schema.get("type") == "object":
                 schema.pop(rule, None)
@@ -129,7 +129,7 @@ def names_in(part: Any, schemas: dict[str, Any]) -> set[str]:
 
 
 def write_error_codes(target: Path) -> None:
-    """One class for each code, named from the code."""
+    """Writes one class for each error code, named after the code."""
     table = error_table()
     lines = [
         f'"""One class for each code of the service\'s error table. {NOTE}"""',
@@ -162,8 +162,9 @@ def class_name(code: str) -> str:
 
 def write_sync(package: Path) -> None:
     """
-    The blocking client: the asynchronous one without `async` and `await`, and without `Async` in its names. The names
-    are replaced here, because unasyncd moves imports to the top of a module, where some of them would be circular.
+    Writes the blocking client: the asynchronous client without `async` and `await`, and without `Async` in its names.
+    This function replaces the names itself. unasyncd would move imports to the top of a module for that, where some
+    would be circular.
     """
     sources = {file.name: file.read_text() for file in (PACKAGE / "_async").glob("*.py")}
     names = {name for text in sources.values() for name in re.findall(r"^class Async(\w+)", text, re.MULTILINE)}
@@ -183,8 +184,8 @@ def write_sync(package: Path) -> None:
         f"files = {{ {json.dumps(str(before))} = {json.dumps(str(package / '_sync'))} }}\n"
         'add_replacements = { aclose = "close", aiter_bytes = "iter_bytes", aiter_sse = "iter_sse" }\n'
     )
-    # unasyncd has no __main__, and its script in `bin` has the absolute path of the environment, which may have moved.
-    # Its exit code is 1 when it has changed a file.
+    # Call unasyncd like this because it has no __main__, and because its script in `bin` contains the absolute path of
+    # the environment, which may have moved. Its exit code is 1 when it has changed a file.
     start = "from unasyncd.cli import main; main()"
     run_command([sys.executable, "-c", start, "--config", str(config)], expected=1)
     shutil.rmtree(before)

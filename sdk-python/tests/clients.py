@@ -1,4 +1,4 @@
-"""Runs one test for both clients."""
+"""Runs the same test with the blocking and the asynchronous client."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KEY = "sbr_test"
 
 def run(kind: Kind, url: str, action: Callable[[Any], Any], **options: Any) -> Any:
     """
-    Makes a client and returns the result of `action`, which gets the client and makes one call; of a stream it returns
-    the items in a list.
+    Makes a client, passes it to `action`, which makes one call, and returns the result. If the result is a stream,
+    returns a list of its items.
     """
     if kind == "sync":
         with Client(base_url=url, api_key=KEY, **options) as client:
@@ -36,7 +36,7 @@ def run(kind: Kind, url: str, action: Callable[[Any], Any], **options: Any) -> A
 
 
 def take(kind: Kind, url: str, count: int, action: Callable[[Any], Any], **options: Any) -> list[Any]:
-    """The first items of a stream, which is closed after them."""
+    """Returns the first items of a stream, and closes the stream."""
     if kind == "sync":
         with Client(base_url=url, api_key=KEY, **options) as client:
             stream = action(client)

@@ -1,10 +1,10 @@
-"""The tests of faults retry at once: the pauses of the client are too long to be waited for hundreds of times."""
+"""Shortens the client's pauses between retries, because the tests with faults retry hundreds of times."""
 
 from __future__ import annotations
 
 import pytest
 
-#: Seconds.
+#: The shortened pause, seconds.
 SHORT = 0.01
 PAUSES = [
     "sandbar._retry.FIRST_PAUSE_SEC",
@@ -19,7 +19,7 @@ PAUSES = [
 
 @pytest.fixture(autouse=True)
 def short_pauses(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The live tests keep the pauses that users have."""
+    """Shortens the pauses in all tests except the live tests, which use the same pauses as users."""
     if request.node.get_closest_marker("live") is None:
         for name in PAUSES:
             monkeypatch.setattr(name, SHORT)

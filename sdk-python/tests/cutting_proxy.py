@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts its connections after so many bytes of answers."""
+"""A TCP proxy that cuts its connections after a given number of bytes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 class CuttingProxy:
     """
-    Passes bytes between its clients and the service at `target`. `cut_after`: when so many bytes of answers have passed
-    in all, each of these numbers in turn, it breaks every connection.
+    Passes bytes between its clients and the service at `target`. Each time when the total of answered bytes reaches a
+    number in `cut_after`, it breaks all connections.
     """
 
     def __init__(self, target: str, cut_after: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ class CuttingProxy:
         try:
             while data := source.recv(65536):
                 if is_answer and self._is_due(len(data)):
-                    # Half of the bytes, so that an event is cut in its middle.
+                    # Send only half of the bytes, to cut an event in its middle.
                     target.sendall(data[: len(data) // 2])
                     self._cut_all()
                     return
@@ -65,7 +65,7 @@ class CuttingProxy:
                 _shut_down(end)
             with self._lock:
                 self._open.discard(source)
-            # The other direction closes the other end.
+            # The thread of the other direction closes the other socket.
             source.close()
 
     def _is_due(self, count: int) -> bool:

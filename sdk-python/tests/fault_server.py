@@ -1,4 +1,4 @@
-"""An HTTP server whose answers, good and bad, a test prescribes: one connection for each answer."""
+"""An HTTP server that gives the good and bad answers that a test prescribes, each on its own connection."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Received:
         return value
 
 
-#: Sends an answer on the connection, which is closed after it.
+#: A function that sends an answer on the connection. The server then closes the connection.
 Answer = Callable[[socket.socket], None]
 
 
 @dataclass
 class FaultServer:
-    """Gives its answers in turn. After the last one, a further request fails the test."""
+    """Gives its answers one after the other. A request after the last answer gets an error with status 599."""
 
     answers: list[Answer] = field(default_factory=list)
     requests: list[Received] = field(default_factory=list)
@@ -50,7 +50,7 @@ class FaultServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A close alone does not wake the thread that accepts.
+        # Shut down first, because a close alone would not wake the thread that accepts connections.
         _shut_down(self._listener)
         self._listener.close()
         with self._lock:
@@ -138,7 +138,7 @@ def _shut_down(connection: socket.socket) -> None:
 
 
 def raw(data: bytes) -> Answer:
-    """Sends these bytes and closes the connection."""
+    """Answers with exactly these bytes, and then closes the connection."""
     return lambda connection: connection.sendall(data)
 
 
@@ -148,7 +148,7 @@ def head(code: int, headers: dict[str, str]) -> bytes:
 
 
 def status(code: int, body: object = None, headers: dict[str, str] | None = None) -> Answer:
-    """Answers with JSON."""
+    """Answers with this status and JSON body."""
     content = json.dumps({} if body is None else body).encode()
     length = {"content-length": str(len(content)), "content-type": "application/json"}
     return raw(head(code, {**length, **(headers or {})}) + content)
@@ -160,13 +160,13 @@ def refusal(code: int, name: str, **headers: str) -> Answer:
 
 
 def content(data: bytes, sent: int | None = None, code: int = 200, **headers: str) -> Answer:
-    """Answers with bytes, of which only the first `sent` are sent."""
+    """Announces the length of `data` as content-length, but sends only the first `sent` bytes."""
     told = {name.replace("_", "-"): value for name, value in headers.items()}
     return raw(head(code, {"content-length": str(len(data)), **told}) + data[:sent])
 
 
 def events(*items: object, then: Answer | None = None) -> Answer:
-    """Answers with server-sent events, then closes the connection, or does `then`."""
+    """Answers with server-sent events, then calls `then` if given, and closes the connection."""
 
     def answer(connection: socket.socket) -> None:
         text = "".join(f"data: {json.dumps(item)}\n\n" for item in items)

@@ -1,4 +1,4 @@
-"""Every failure of the service, and of the way to it, is the error that the documentation promises."""
+"""Tests that failures of the service and of the network raise the errors that the documentation promises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def get(client: object) -> object:
 @pytest.mark.parametrize("code", ERROR_CLASSES)
 def test_every_code_of_the_table_raises_its_class(kind: Kind, code: str) -> None:
     expected = ERROR_CLASSES[code]
-    # No class of another code must be a superclass.
+    # The class must not inherit from the class of another code.
     assert expected.__bases__ == (sandbar.SandbarError,)
     assert getattr(sandbar, expected.__name__) is expected
     with (
@@ -89,7 +89,7 @@ def test_a_broken_connection_is_a_connection_error(kind: Kind, answer: Answer) -
 
 
 @both
-def test_half_a_body_of_a_refusal_still_has_its_status(kind: Kind) -> None:
+def test_an_error_with_half_a_body_still_has_its_status(kind: Kind) -> None:
     with FaultServer([content(b'{"code":', sent=4, code=404)]) as server, pytest.raises(sandbar.SandbarError) as caught:
         run(kind, server.url, get)
     assert (caught.value.status, caught.value.code) == (404, "unknown")
@@ -106,7 +106,7 @@ def test_a_server_that_stalls_is_a_timeout_error(kind: Kind, answer: Answer) -> 
         run(kind, server.url, lambda client: client.account.get(timeout=0.3))
     assert isinstance(caught.value, builtins.TimeoutError)
     assert isinstance(caught.value, sandbar.ConnectionError)
-    # Another request could have been carried out twice.
+    # The client must not send a second request, because the service could carry out both.
     assert len(server.requests) == 1
 
 
@@ -117,7 +117,7 @@ def test_the_timeout_of_the_client_holds_for_every_call(kind: Kind) -> None:
 
 
 @both
-def test_nobody_listens(kind: Kind) -> None:
+def test_an_address_where_nobody_listens_is_a_connection_error(kind: Kind) -> None:
     with FaultServer() as server:
         url = server.url
     with pytest.raises(sandbar.ConnectionError) as caught:
@@ -126,7 +126,7 @@ def test_nobody_listens(kind: Kind) -> None:
 
 
 @both
-def test_a_header_that_is_no_header_is_refused_at_once(kind: Kind) -> None:
+def test_an_invalid_header_is_refused_without_a_request(kind: Kind) -> None:
     with FaultServer([status(201, {})]) as server, pytest.raises(Exception, match=r"(?i)header|illegal"):
         run(kind, server.url, lambda client: client.machines.create(idempotency_key="a\nb"))
     assert server.requests == []

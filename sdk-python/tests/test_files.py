@@ -1,4 +1,4 @@
-"""Downloads that go on after a broken connection, uploads that are repeated or not, and watches."""
+"""Tests downloads after a broken connection, the repetition of uploads, watches of files, and the activity feed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_broken_download_goes_on_at_the_same_byte(kind: Kind) -> None:
         assert run(kind, server.url, read) == DATA
     ranges = [(request.headers.get("range"), request.headers.get("if-range")) for request in server.requests]
     assert ranges == [(None, None), ("bytes=1000-", '"1"'), ("bytes=1000-", '"1"'), ("bytes=3000-", '"1"')]
-    # A compressed part could not be joined to the part before it.
+    # The client must ask for uncompressed bytes, because it cannot join a compressed part to the part before it.
     assert {request.headers["accept-encoding"] for request in server.requests} == {"identity"}
 
 
@@ -62,7 +62,7 @@ def test_a_file_that_was_changed_meanwhile_is_an_error(kind: Kind, second: Any) 
 
 
 @both
-def test_a_file_without_parts_does_not_go_on(kind: Kind) -> None:
+def test_a_download_without_ranges_is_not_continued(kind: Kind) -> None:
     with FaultServer([content(DATA, sent=1000, etag='"1"')]) as server, pytest.raises(sandbar.ConnectionError):
         run(kind, server.url, read)
     assert len(server.requests) == 1
@@ -128,7 +128,7 @@ def test_an_upload_is_repeated_whole(kind: Kind, make: Callable[[Path], Any], tm
 
 @both
 @pytest.mark.parametrize("make", [pieces, lambda: io.BufferedReader(Unseekable())], ids=["iterable", "pipe"])
-def test_content_that_can_be_read_once_is_sent_once(kind: Kind, make: Callable[[], Any]) -> None:
+def test_content_that_can_be_read_only_once_is_not_sent_again(kind: Kind, make: Callable[[], Any]) -> None:
     with FaultServer([status(200, ENTRY)]) as server:
         run(kind, server.url, lambda client: client.files("m").write("/f", make()))
     assert server.requests[0].body == DATA
@@ -210,7 +210,7 @@ def test_a_move_whose_answer_was_lost_returns_the_new_entry(kind: Kind) -> None:
 
 
 @both
-def test_a_move_that_a_restarting_service_refused_is_not_found_done(kind: Kind) -> None:
+def test_a_move_that_the_service_refused_and_did_not_carry_out_is_not_counted_as_done(kind: Kind) -> None:
     answers = [refusal(503, "shutting_down"), refusal(404, "not_found"), status(200, ENTRY)]
     with FaultServer(answers) as server, pytest.raises(sandbar.NotFoundError):
         run(kind, server.url, lambda client: client.files("m").move("/a", "/f"))
@@ -256,7 +256,7 @@ def test_new_entries_of_the_activity_come_once_and_oldest_first(kind: Kind) -> N
 
     answers = [
         page(entry(20)),
-        # Nothing new; two new ones, of which the same twice; a late one with an older time.
+        # Nothing new; then two new equal entries and a newer entry; then an entry that comes late, with an older time.
         page(entry(20)),
         page(entry(22), entry(21), entry(21), entry(20)),
         page(entry(22), entry(21), entry(21), entry(20), entry(19)),

@@ -1,4 +1,4 @@
-"""What the time limit of a client covers, and that a WebSocket goes to no other host."""
+"""Tests which calls the time limit of a client covers, and that a WebSocket follows no redirect to another host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .clients import KEY, Kind, both, run
 from .fault_server import Answer, FaultServer, events, raw, status
 from .test_output import page
 
-#: Shorter than the pauses of the answers below, seconds.
+#: The time limit of the client, seconds. It is shorter than the pauses of the answers below.
 TIMEOUT = 0.2
 
 

@@ -1,4 +1,4 @@
-"""The SDK with a real service and real machines. Run with `-m live`, SANDBAR_BASE_URL and SANDBAR_API_KEY."""
+"""Tests the SDK with a real service and real machines. Needs `-m live`, SANDBAR_BASE_URL and SANDBAR_API_KEY."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ LAST_BLOCKS = 76
 
 
 def expected_digest(first: int) -> str:
-    """Of the blocks from `first` on."""
+    """The SHA-256 digest of the blocks from `first` on."""
     digest = hashlib.sha256()
     for number in range(first, BLOCKS):
         digest.update(b"%08d" % number + BLOCK)
@@ -131,13 +131,13 @@ def expected_digest(first: int) -> str:
 
 
 def cuts_of(total: int) -> list[int]:
-    """After how many bytes the connections are cut: ten times, spread over the base64 text of `total` bytes."""
+    """Returns ten positions at which to cut the connections, spread over the base64 text of `total` bytes."""
     return [int(total * 4 / 3 * share / 11) for share in range(1, 11)]
 
 
 @pytest.fixture(scope="module")
 def hundred_mb(sandbox: Sandbox) -> str:
-    """The id of a job that writes 100 MB."""
+    """Starts a job that writes 100 MB, and returns its id."""
     sandbox.files.write("/root/block", BLOCK)
     return sandbox.start(f"for n in $(seq 0 {BLOCKS - 1}); do printf %08d $n; cat /root/block; done").id
 
@@ -235,8 +235,8 @@ def test_a_port_is_reached_by_its_url_and_by_a_connection(sandbox: Sandbox) -> N
     assert [port["port"] for port in sandbox.ports.list()] == [8000]
     url = urlsplit(sandbox.ports.url(8000, expires_in_sec=60))
     assert url.query.startswith("sandbar_token=")
-    # Browsers resolve names below localhost to this computer, but not every system does. So the request goes to the
-    # address of the service, and has the name in its Host header.
+    # Browsers resolve names below localhost to this computer, but not every system does. So send the request to the
+    # address of the service, with the name in the Host header.
     headers = {"host": url.netloc, "x-sandbar-key": sandbox.ports.token(8000)["token"]}
     assert httpx.get(f"{sandbox.client.base_url}/", headers=headers).text == "hello from inside"
     assert sandbox.ports.set_access(8000, "public")["access"] == "public"
@@ -248,7 +248,7 @@ def test_a_port_is_reached_by_its_url_and_by_a_connection(sandbox: Sandbox) -> N
             answer_bytes += part
     assert answer_bytes.endswith(b"hello from inside")
     server.cancel()
-    # The answer to a cancel does not wait for the end of the processes.
+    # Wait for the end of the processes, because `cancel` returns before that.
     server.wait()
     with pytest.raises(sandbar.PortNotOpenError):
         sandbox.ports.connect(8000)
@@ -359,7 +359,7 @@ def test_the_activity_is_followed(client: Client) -> None:
     feed.close()
 
 
-def test_every_error_that_the_service_can_be_brought_to_has_its_class(service: tuple[str, str], client: Client) -> None:
+def test_errors_of_the_service_are_raised_as_their_classes(service: tuple[str, str], client: Client) -> None:
     with Sandbox.create(client=client, memory_mb=256, rootfs_size_gb=2) as sandbox:
         with pytest.raises(sandbar.ValidationError, match="vcpus") as caught:
             client.machines.create(vcpus=0)

@@ -1,4 +1,4 @@
-"""The output of jobs: every byte once, over as many connections as it takes."""
+"""Tests that the client yields every byte of a job's output exactly once, even if connections break."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_broken_stream_goes_on_at_the_same_byte(kind: Kind) -> None:
     answers = [
         events(page(0, "one "), page(4, "two "), then=reset),
         refusal(503, "shutting_down"),
-        # An empty page is a heartbeat. The service ends its streams when it shuts down.
+        # The empty page is a heartbeat. Then the stream ends early, as when the service shuts down.
         events(page(8, "three "), page(14, "")),
         # Half an event.
         events(page(14, "four "), then=lambda connection: connection.sendall(b'data: {"exec')),
@@ -189,7 +189,7 @@ def test_a_lost_job_is_an_error() -> None:
 def test_stdin_is_written_once_after_a_lost_answer(kind: Kind) -> None:
     accepted = [status(200, {"next_offset": n, "closed": False}) for n in (2, 4, 6)]
     with FaultServer([accepted[0], reset, accepted[1], accepted[2]]) as server:
-        # The job runs already, so the offset is asked for. Of four bytes, two are accepted at first.
+        # The job runs already, so the client first asks for the offset. Then the service accepts two of the four bytes.
         run(kind, server.url, lambda client: client.execs.job("m", "e").stdin.write("abcd"))
     sent = [(request.target.partition("?")[2], request.body) for request in server.requests]
     assert sent == [("offset=0", b""), ("offset=2", b"abcd"), ("offset=2", b"abcd"), ("offset=4", b"cd")]

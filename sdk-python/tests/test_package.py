@@ -1,4 +1,4 @@
-"""The package itself: its generated files, its names and its version."""
+"""Tests the package itself: its generated files, its public names and its version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_blocking_client_has_no_trace_of_the_asynchronous_one() -> None:
 
 
 def test_every_operation_of_the_api_is_in_the_client() -> None:
-    """A new operation of the API must be added here or be left out on purpose."""
+    """Every new operation of the API must be added to the client, or to `left_out`."""
     left_out = {"/v1/billing/top-ups", "/v1/billing/card", "/v1/machines/{}/exec", "/v1/machines/{}/terminal"}
     text = (PROJECT.parent / "openapi" / "openapi.json").read_text()
     paths = {re.sub(r"\{\w+\}", "{}", path) for path in re.findall(r'^    "(/v1/[^"]+)": \{', text, re.MULTILINE)}

@@ -1,4 +1,4 @@
-"""Which calls are repeated, when, and that a repeated call has one effect."""
+"""Tests which calls are repeated and when, and that a repeated call has its effect only once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OK = status(200, {"id": "1"})
     ],
     ids=["reset", "closed", "half a body", "503", "429", "503 with an unknown code", "503 of a proxy"],
 )
-def test_a_passing_failure_is_survived(kind: Kind, failure: Answer) -> None:
+def test_a_temporary_failure_is_retried(kind: Kind, failure: Answer) -> None:
     with FaultServer([failure, failure, OK]) as server:
         assert run(kind, server.url, lambda client: client.account.get()) == {"id": "1"}
     assert len(server.requests) == 3
@@ -64,7 +64,7 @@ def test_a_long_retry_after_ends_the_retries_at_once(kind: Kind) -> None:
 
 @both
 def test_the_timeout_includes_the_retries(kind: Kind) -> None:
-    # The second pause is longer than the timeout, so the time is over in a pause and not in a request.
+    # The second pause is longer than the timeout, so the timeout ends in this pause and not in a request.
     answers = [refusal(503, "shutting_down"), refusal(503, "shutting_down", retry_after="10")]
     with FaultServer(answers) as server, pytest.raises(sandbar.TimeoutError) as caught:
         run(kind, server.url, lambda client: client.account.get(timeout=1))
@@ -157,7 +157,7 @@ def test_an_exec_whose_answer_was_lost_is_found(kind: Kind) -> None:
 
 
 @both
-def test_a_conflict_that_is_not_of_an_earlier_attempt_is_raised(kind: Kind) -> None:
+def test_a_conflict_that_no_earlier_attempt_caused_is_raised(kind: Kind) -> None:
     answers = [reset, refusal(409, "conflict"), refusal(404, "not_found")]
     with FaultServer(answers) as server, pytest.raises(sandbar.ConflictError):
         run(kind, server.url, lambda client: client.execs.start("m", command="true"))
@@ -234,9 +234,9 @@ def test_a_stream_that_lived_may_be_opened_again_although_nothing_came(monkeypat
     for _ in range(5):
         assert schedule.pause_after(broken) is not None
         schedule.note_open()
-        # Only heartbeats came in this time.
+        # The connection stays open for this time, but only heartbeats come.
         now += 300
-    # These connections close at once.
+    # The next connections close at once.
     assert schedule.pause_after(broken) is not None
     now += 59.995
     schedule.note_open()

@@ -1,4 +1,4 @@
-"""Where the address and the key come from."""
+"""Tests where the client finds the address and the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terminals and connections to ports, over WebSockets that break."""
+"""Tests terminals and connections to ports, over WebSockets that break."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .clients import KEY, Kind, both
 
 
 class TerminalServer:
-    """Gives tickets over HTTP, and each WebSocket to the next of the test's functions."""
+    """Accepts WebSockets. Each connection is passed to the next function in `sessions`."""
 
     def __init__(self, *sessions: Callable[[ServerConnection], None]) -> None:
         self._sessions = iter(sessions)
@@ -59,7 +59,7 @@ def _port(service: Server) -> int:
 
 
 def give_tickets(monkeypatch: pytest.MonkeyPatch, server: TerminalServer) -> None:
-    """The library of the test server has no POST, so the ticket is given here."""
+    """Replaces the request for a ticket, because the library of the test server cannot handle POST."""
 
     def session(request: Any) -> dict[str, str]:
         server.bodies.append(request.body)
@@ -77,8 +77,8 @@ def give_tickets(monkeypatch: pytest.MonkeyPatch, server: TerminalServer) -> Non
 
 def use(kind: Kind, url: str, work: Callable[[Any, Any], Any], **options: Any) -> Any:
     """
-    Opens a terminal and returns what `work` returns. `work` gets the terminal and a function that waits for the result
-    of a call, which is a coroutine in the asynchronous client.
+    Opens a terminal, calls `work` with it and returns the result. The second argument of `work` is a function that
+    waits for the result of a call: with the asynchronous client a call returns a coroutine.
     """
     loop = asyncio.new_event_loop()
     wait: Callable[[Any], Any] = (lambda result: result) if kind == "sync" else loop.run_until_complete
@@ -109,14 +109,14 @@ def test_a_terminal_that_broke_goes_on_at_the_same_byte(kind: Kind, monkeypatch:
         connection.socket.shutdown(socket.SHUT_RDWR)
 
     def second(connection: ServerConnection) -> None:
-        # Two bytes that the client has already, as one message and as a part of one.
+        # The client has the bytes "o" and " " already: the first message, and the beginning of the second.
         connection.send(start(104))
         connection.send(b"o")
         connection.send(b" again ")
         connection.close(1012, "restart")
 
     def third(connection: ServerConnection) -> None:
-        # The terminal keeps only so much of its output.
+        # The terminal no longer has the bytes before 120, so the client misses 8 bytes.
         connection.send(start(120))
         connection.send(b"end")
         connection.send('{"type":"news"}')
@@ -130,7 +130,7 @@ def test_a_terminal_that_broke_goes_on_at_the_same_byte(kind: Kind, monkeypatch:
         assert read_all(terminal, wait) == b"hello again end"
         assert terminal.exit == sandbar.TerminalExit(3, None)
         assert terminal.id == "t"
-        # There is no effect after the end.
+        # A write after the end has no effect.
         wait(terminal.write("x"))
 
     with running(server) as url:

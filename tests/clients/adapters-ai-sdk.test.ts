@@ -1,4 +1,4 @@
-// The sandbox session of the AI SDK and its provider for the harness against real machines.
+// Tests the sandbox session for the AI SDK, and the sandbox provider for its harness, with real machines.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
@@ -34,7 +34,7 @@ describe('the sandbox session of the AI SDK', () => {
     session = machine;
   });
 
-  it('runs commands with exact exit codes, from the working directory', async () => {
+  it('runs commands with exact exit codes, in the working directory', async () => {
     const run = await session.run({ command: 'pwd; echo "$NAME" >&2; exit 3', env: { NAME: 'you' } });
     assert.deepEqual(run, { exitCode: 3, stdout: '/work/base\n', stderr: 'you\n' });
     assert.equal((await session.run({ command: 'pwd', workingDirectory: '..' })).stdout, '/work\n');
@@ -63,7 +63,7 @@ describe('the sandbox session of the AI SDK', () => {
     await assert.rejects(async () => longer.run({ command: 'true', abortSignal }), reason);
   });
 
-  it('spawns a process with streams of bytes, and stdin on request', async () => {
+  it('spawns a process with byte streams for its output, and for stdin on request', async () => {
     const process = await session.spawn({ command: 'cat; echo end >&2; exit 4', stdin: true });
     const writer = process.stdin.getWriter();
     const stdout = process.stdout.getReader();
@@ -116,7 +116,7 @@ describe('the sandbox session of the AI SDK', () => {
     await assert.rejects(async () => session.writeTextFile({ path: 'new', content: '' }));
   });
 
-  it('looks at, lists and deletes files', async () => {
+  it('describes, lists and deletes files', async () => {
     const command =
       'mkdir d; printf 12345 > d/f; ln -s f d/link; ln -s nowhere d/broken; ln -s . d/self; mkfifo d/pipe';
     await session.run({ command });
@@ -139,7 +139,7 @@ describe('the sandbox session of the AI SDK', () => {
     await assert.rejects(async () => session.deleteFile({ path: 'd' }));
   });
 
-  it('is what a tool of generateText runs its command in', async () => {
+  it('runs the command of a tool of generateText', async () => {
     const shell = tool({
       inputSchema: jsonSchema<{ command: string }>({ type: 'object', properties: { command: { type: 'string' } } }),
       execute: async ({ command }, { experimental_sandbox, abortSignal }) =>
@@ -186,7 +186,7 @@ describe('the sandbox provider of the AI SDK harness', () => {
   });
   after(() => session.destroy());
 
-  it('creates a machine that is prepared and expires', async () => {
+  it('creates a machine, prepares it and gives it an expiry', async () => {
     assert.equal(session.defaultWorkingDirectory, '/root');
     assert.equal(await session.readTextFile({ path: 'prepared' }), 'prepared\n');
     const { expires_at, created_at } = await client.machines.get(session.id);
@@ -196,7 +196,7 @@ describe('the sandbox provider of the AI SDK harness', () => {
     assert.equal((await restricted.run({ command: 'echo same' })).stdout, 'same\n');
   });
 
-  it('resolves exposed ports', async () => {
+  it('gives addresses of exposed ports only', async () => {
     await session.spawn({ command: 'exec python3 -m http.server 8000' });
     const { url, headers = {} } = await session.getPortEndpoint({ port: 8000 });
     assert.equal(await textAt(`${url}prepared`, headers), 'prepared\n');
@@ -209,7 +209,7 @@ describe('the sandbox provider of the AI SDK harness', () => {
     await assert.rejects(async () => session.getPortEndpoint({ port: 8000 }), HarnessCapabilityUnsupportedError);
   });
 
-  it('stops a machine, starts it again for its session, and destroys it', async () => {
+  it('stops a machine, starts it again when its session is resumed, and destroys it', async () => {
     await session.stop();
     await session.stop();
     assert.equal((await client.machines.get(session.id)).state, 'stopped');
@@ -233,14 +233,14 @@ describe('the sandbox provider of the AI SDK harness', () => {
     assert.equal((await client.machines.get(id)).state, 'destroyed');
   });
 
-  it('leaves a given machine alone', async () => {
+  it('neither stops nor destroys a machine that the caller gave', async () => {
     const wrapped = await createSandbarSandbox({ sandbox: machine.sandbox }).createSession();
     await wrapped.stop();
     await wrapped.destroy();
     assert.equal((await machine.run({ command: 'echo here' })).stdout, 'here\n');
   });
 
-  it('says that credentials were refused', async () => {
+  it('throws the authentication error of the harness when credentials are refused', async () => {
     const stranger = createSandbarSandbox({ baseUrl: BASE_URL, apiKey: 'sb_wrong' });
     await assert.rejects(async () => stranger.createSession(), HarnessSandboxAuthenticationError);
   });

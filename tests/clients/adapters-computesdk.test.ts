@@ -1,4 +1,4 @@
-// The provider of ComputeSDK against real machines, through ComputeSDK's own entry.
+// Tests the provider for ComputeSDK with real machines, through the API of ComputeSDK itself.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
@@ -27,7 +27,7 @@ describe('the provider of ComputeSDK', () => {
   });
   after(() => sandbox.destroy());
 
-  it('creates a machine as it was asked for, which expires', async () => {
+  it('creates a machine with the requested options and an expiry', async () => {
     const { id, provider, status, timeout, metadata, createdAt } = await sandbox.getInfo();
     assert.deepEqual([id, provider, status, metadata], [sandbox.sandboxId, 'sandbar', 'running', { job: 'test' }]);
     assert(createdAt instanceof Date);
@@ -46,7 +46,7 @@ describe('the provider of ComputeSDK', () => {
     await assert.rejects(sandbox.runCommand('true', { cwd: '/nowhere' }), ValidationError);
   });
 
-  it('passes output on while the command runs, in whole characters', async () => {
+  it('passes output to the callback while the command runs, in whole characters', async () => {
     let stdout = '';
     let stderr = '';
     const result = await sandbox.runCommand(
@@ -82,7 +82,7 @@ describe('the provider of ComputeSDK', () => {
     assert.equal(started.exitCode, 0);
     const open = sandbar({ client, publicPorts: true });
     const again = await open.sandbox.getById(sandbox.sandboxId);
-    // The first address is for a browser, which gets a cookie for the token. After that the port is public.
+    // The first address has a token and is for a browser, which gets a cookie. Later, `publicPorts` makes the port public.
     const { status, cookies } = await openUrl(await sandbox.getUrl({ port: 8000 }));
     assert.deepEqual([status, cookies.length], [302, 1]);
     assert.match(await sandbox.getUrl({ port: 8000, protocol: 'ws' }), /^ws:.*sandbar_token=/);
@@ -124,9 +124,9 @@ describe('the provider of ComputeSDK', () => {
     assert(!(await sdk.snapshot.list()).some((snapshot) => snapshot.id === id));
   });
 
-  it('passes refusals of the service through', async () => {
+  it('passes on the errors of the service', async () => {
     await assert.rejects(provider.sandbox.create({ vcpus: 288 }), ValidationError);
-    // `compute` makes one error of the errors of all its providers, which keeps only the text.
+    // `compute` merges the errors of all its providers into one error, which has only their texts.
     await assert.rejects(sdk.sandbox.create({ vcpus: 288 }), /sandbar: validation_error: vcpus must be at most/);
   });
 
@@ -134,7 +134,7 @@ describe('the provider of ComputeSDK', () => {
     const gone = `aborted-${randomUUID()}`;
     const abort = new AbortController();
     const created = sdk.sandbox.create({ name: gone, signal: abort.signal });
-    // The request is under way, so the service makes the machine in any case.
+    // The request is already under way, so the service creates the machine in spite of the abort.
     abort.abort();
     await assert.rejects(created, { name: 'AbortError' });
     const isDestroyed = async () => (await client.machines.list({ name: gone, state: 'destroyed' })).length === 1;

@@ -1,4 +1,4 @@
-// The backend of deepagents against a real machine: every method of the protocol, and an agent that works in it.
+// Tests the backend for deepagents with a real machine: every method of the protocol, and an agent that uses it.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { SandbarSandbox } from '@sandbar/deepagents';
@@ -20,7 +20,7 @@ describe('the backend of deepagents', () => {
   });
   after(() => backend.close());
 
-  it('is a sandbox backend with its first files and an expiry', async () => {
+  it('is a sandbox backend with initial files and an expiry', async () => {
     const protocol: SandboxBackendProtocolV2 = backend;
     assert(isSandboxBackend(protocol));
     assert.equal(backend.isRunning, true);
@@ -111,7 +111,7 @@ describe('the backend of deepagents', () => {
     assert.equal((await backend.grep('needle', '/tree', null, 2)).truncated, true);
   });
 
-  it('is where an agent runs its commands and writes its files', async () => {
+  it('runs the commands and writes the files of an agent', async () => {
     const model = fakeModel()
       .respondWithTools([{ name: 'write_file', args: { file_path: '/agent/in.txt', content: 'hello' }, id: '1' }])
       .respondWithTools([{ name: 'execute', args: { command: 'tr a-z A-Z < /agent/in.txt; exit 7' }, id: '2' }])

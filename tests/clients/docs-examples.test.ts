@@ -1,4 +1,4 @@
-// Runs every example of the README and of docs/ against the service, with real machines, as a reader would.
+// Runs every example of the README and of docs/ with the service and real machines, as a reader would.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
@@ -14,13 +14,13 @@ const TSC = path.join(CHECKOUT, 'node_modules/.bin/tsc');
 const CLI = path.join(CHECKOUT, 'packages/cli/bin/sandbar.mjs');
 const PYTHON_SDK = path.join(CHECKOUT, 'sdk-python');
 const ENVIRONMENT = { PYTHONPATH: path.join(PYTHON_SDK, 'src'), PYTHONDONTWRITEBYTECODE: '1' };
-/** One example may take this long, ms. */
+/** The time limit of one example, ms. */
 const LIMIT_MS = 120_000 * PATIENCE;
 
 const read = pages().map(readExamples);
 const examples = read.flatMap((page) => page.examples);
 
-/** In the checkout, so that TypeScript and Node find its packages. */
+/** A folder inside the checkout, so that TypeScript and Node find the packages of the checkout. */
 let folder = '';
 let python = '';
 
@@ -40,7 +40,7 @@ after(() => rm(folder, { recursive: true, force: true }));
 
 type Ended = { code: number | null; output: string };
 
-/** Runs a program in a folder of its own, with the service and the key in its environment, and `more` over these. */
+/** Runs a program in its own folder. `more`: further variables, which replace those of this process. */
 async function run(name: string, program: string, args: string[], more: NodeJS.ProcessEnv = {}): Promise<Ended> {
   const cwd = path.join(folder, `in-${name}`);
   await mkdir(cwd);
@@ -68,7 +68,7 @@ const COMMANDS: Record<Language, (file: string) => [program: string, args: strin
   sh: (file) => ['bash', ['-eu', '-o', 'pipefail', file]],
 };
 
-/** Runs an example in an account of its own, because several run at a time and use the same names. */
+/** Runs an example in its own account, because several examples run at the same time and use the same names. */
 async function runExample(example: Example, account: TestAccount): Promise<void> {
   const [program, args] = COMMANDS[example.language](fileOf(example));
   const key = { SANDBAR_API_KEY: account.api_key };
@@ -80,7 +80,7 @@ async function runExample(example: Example, account: TestAccount): Promise<void>
 }
 
 describe('examples of the documents', () => {
-  it('every block runs, or says why it cannot', () => {
+  it('every code block runs, or says why it cannot', () => {
     assert.ok(examples.length > 0);
     assert.deepEqual(
       read.flatMap(({ problems }) => problems),
@@ -106,7 +106,7 @@ describe('examples of the documents', () => {
     for (const example of examples) {
       it(`${example.page}: ${example.language}`, async () => {
         const account = await createAccount();
-        // An example that fails half-way leaves its machines.
+        // An example that fails half-way does not destroy its machines, so destroy them here.
         await runExample(example, account).finally(() => destroyMachines(account));
       });
     }

@@ -1,4 +1,4 @@
-// Tests `sandbar login` against the running service, with a person who approves or denies the code.
+// Tests `sandbar login` with the running service. The test itself approves or denies the code.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -40,7 +40,7 @@ function start(args: string[]) {
   });
 }
 
-/** Runs `sandbar login`, answers its code as the owner of the account, and waits for its end. */
+/** Runs `sandbar login`, approves or denies its code as the owner of the account, and waits for its end. */
 async function logIn(answer: 'approve' | 'deny', more: object) {
   const child = start(['login', BASE_URL, '--no-browser', '--name', 'a test']);
   let stderr = '';
@@ -66,7 +66,7 @@ async function run(args: string[]): Promise<{ code: number; stdout: string }> {
 }
 
 describe('sandbar login', () => {
-  it('gets a key that the other commands use, until the logout', async () => {
+  it('gets a key that the other commands use until the logout', async () => {
     const { code, stderr } = await logIn('approve', { scope: 'read' });
     assert.equal(code, 0, stderr);
     const whoami = await run(['whoami']);
@@ -78,7 +78,7 @@ describe('sandbar login', () => {
     assert.notEqual((await run(['whoami'])).code, 0);
   });
 
-  it('that is denied ends with an error', async () => {
+  it('ends with an error when its code is denied', async () => {
     const { code, stderr } = await logIn('deny', {});
     assert.notEqual(code, 0);
     assert.match(stderr, /^sandbar: the login was denied in the dashboard$/m);

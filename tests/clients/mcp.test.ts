@@ -1,4 +1,4 @@
-// The MCP server with the official client and real machines: what an agent does from its first call to its last.
+// Tests the MCP server with the official client and real machines, with all calls of a typical agent.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Client as McpClient } from '@modelcontextprotocol/client';
@@ -14,7 +14,7 @@ import { BASE_URL, expectStatus, HOME, until } from '../e2e/support/service.ts';
 import { connectHttp, connectStdio, failure, use } from './support/mcp.ts';
 
 const SMALL = { memory_mb: 256, rootfs_size_gb: 2 };
-/** Prints numbered lines with characters of two bytes, about 60 KB. */
+/** A command that prints about 60 KB: numbered lines, each with a character of two bytes. */
 const LONG_OUTPUT = 'i=0; while [ $i -lt 6000 ]; do echo "zeile-ß-$i"; i=$((i+1)); done';
 
 type ExecResult = {
@@ -32,7 +32,7 @@ before(async () => {
 });
 after(() => http.close());
 
-/** Other test files run at the same time, so these tests list the machines of an account of their own. */
+/** Other test files run at the same time. These tests list machines, so they need their own account. */
 const account = await createAccount();
 const openMachines = async () => (await account.call<{ machines: Machine[] }>('GET', '/v1/machines')).machines;
 
@@ -42,7 +42,7 @@ describe('an agent', () => {
     ['HTTP with sessions', () => connectHttp(http.url, 'legacy')],
     ['HTTP with the newest protocol', () => connectHttp(http.url, 'auto')],
   ] as const) {
-    it(`does a whole piece of work over ${transport}`, async (t) => {
+    it(`completes a whole task over ${transport}`, async (t) => {
       const agent = await connect();
       t.after(() => agent.close());
       const { machine_id } = await use<{ machine_id: string }>(agent, 'machine_create', {
@@ -90,7 +90,7 @@ async function readsLongOutput(agent: McpClient, machine_id: string): Promise<vo
   assert.ok(Buffer.byteLength(cut.stdout) <= 20_000 && cut.stdout_next_offset !== null);
   let text = cut.stdout;
   for (let offset: number | null = cut.stdout_next_offset; offset !== null; ) {
-    // A number of bytes at which many parts end inside a character.
+    // With this number of bytes, the end of many parts falls inside a character.
     const args = { machine_id, job_id: cut.job_id, offset, max_bytes: 7001 };
     const part: OutputResult = await use<OutputResult>(agent, 'exec_output', args);
     assert.ok(!part.text.includes('\u{fffd}'));
@@ -164,7 +164,7 @@ describe('machine_run', () => {
     await use(agent, 'machine_delete', { machine_id });
   });
 
-  it('leaves no machine when the client goes away', async () => {
+  it('leaves no machine when the client disconnects', async () => {
     const agent = await connectStdio('legacy', account.api_key);
     const call = agent.callTool({ name: 'machine_run', arguments: { command: 'sleep 600', memory_mb: 256 } });
     const gone = assert.rejects(call);
@@ -210,7 +210,7 @@ describe('exec', () => {
     });
   }
 
-  it('reports a time-out and the progress before', async () => {
+  it('reports progress while the command runs, then the time-out', async () => {
     const heard: string[] = [];
     const result = await agent.callTool(
       { name: 'exec', arguments: { machine_id, command: 'echo begun; sleep 600', timeout_sec: 7 } },
@@ -229,7 +229,7 @@ describe('exec', () => {
     assert.match(await failure(agent, 'machine_create', { stack: 'no-such' }), /^Error \w+: .*stack/);
   });
 
-  it('shows an account nothing of another, and a wrong key nothing at all', async () => {
+  it('hides the machines of one account from another, and refuses a wrong key', async () => {
     const { body } = await postAdmin(homePaths(HOME).adminSocket, '/admin/accounts', { email: 'mcp@example.test' });
     const { api_key } = body as NewAccount;
     for (const connect of [() => connectStdio('legacy', api_key), () => connectHttp(http.url, 'auto', api_key)]) {

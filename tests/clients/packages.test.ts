@@ -1,5 +1,5 @@
-// Tests the packages as they are published against the running service, installed in an empty project: the example of
-// the README and a longer program on every runtime, and the command line.
+// Tests the packages with the running service, in the form in which they are published. They are installed in an empty
+// project. Tests the example of the README and a longer program on every runtime, and the command line.
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -10,7 +10,7 @@ import { installPackages, type Project, readmeExample } from '../packages/suppor
 import { run } from '../packages/support/run.ts';
 import { ensureTools, type Runtime, type Tools } from '../packages/support/tools.ts';
 
-/** Prints what the test compares. Address and key come from the environment. */
+/** A program that uses most of the SDK and prints the results, which the test compares with `PRINTED`. */
 const PROGRAM = `
 import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
@@ -86,7 +86,7 @@ describe('the packages for npm, with the service', () => {
 
   const start = ({ program, args }: Runtime, file: string) => run(program, [...args, file], { cwd: project.folder });
 
-  // Each test has a machine of its own.
+  // The tests can run at the same time, because each test has its own machine.
   describe('the SDK', { concurrency: 2 }, () => {
     for (const name of ['Node 20', 'Node 24', 'Deno', 'Bun'] as const) {
       const find = () => tools.runtimes.find((runtime) => runtime.name === name) ?? assert.fail(name);
@@ -106,7 +106,7 @@ describe('the packages for npm, with the service', () => {
     }
   });
 
-  it('npx sandbar lists machines and runs a command in one of its own, on Node 20', async () => {
+  it('npx sandbar lists machines and runs a command in a new machine, on Node 20', async () => {
     const [node20] = tools.runtimes;
     const env = { npm_config_loglevel: 'error', PATH: `${path.dirname(node20?.program ?? '')}:${process.env.PATH}` };
     const npx = (...args: string[]) => run('npx', ['--no-install', 'sandbar', ...args], { cwd: project.folder, env });

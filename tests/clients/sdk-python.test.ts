@@ -1,4 +1,5 @@
-// The Python SDK with the running service: its live tests, and its package built, checked and installed as a user does.
+// Tests the Python SDK with the running service: runs its live tests, then builds, checks and installs its package as a
+// user would.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,7 +13,7 @@ import { API_KEY, BASE_URL, expectStatus, until } from '../e2e/support/service.t
 const execute = promisify(execFile);
 const CLI = path.resolve(import.meta.dirname, '../../packages/cli/bin/sandbar.mjs');
 const SDK = path.resolve(import.meta.dirname, '../../sdk-python');
-/** The package is tried with each of these that is installed here, and with the Python that runs the tests. */
+/** The package is tested with each of these Pythons that this computer has, and with the Python that runs the tests. */
 const PYTHONS = ['python3.10', 'python3.11', 'python3.12', 'python3.13', 'python3.14'];
 const EXAMPLE = `
 import sandbar
@@ -27,7 +28,7 @@ function pythonOfTests(): string {
   return python;
 }
 
-/** Resolves with the Python of the tests and one of each other version. Says which versions are missing. */
+/** Resolves with the Python of the tests and the other versions on this computer. Reports the missing versions. */
 async function pythonsToTry(python: string, t: TestContext): Promise<string[]> {
   const versionOf = (program: string) =>
     execute(program, ['-c', 'import sys, venv; print(*sys.version_info[:2], sep=".")']).then(
@@ -54,7 +55,7 @@ async function run(program: string, args: string[], cwd = SDK): Promise<string> 
   }
 }
 
-// The tests run at the same time, because those with real machines spend most of their time waiting.
+// The tests run at the same time, because tests with real machines spend most of their time waiting.
 describe('the Python SDK', { concurrency: true }, () => {
   const python = pythonOfTests();
   let folder: string;
@@ -64,7 +65,7 @@ describe('the Python SDK', { concurrency: true }, () => {
   after(() => rmSync(folder, { recursive: true }));
 
   it('passes its live tests', async () => {
-    // The example of the README uses this image. The build does nothing when the image is there.
+    // The example of the README uses this image. The build does nothing when the image exists already.
     await run(process.execPath, [CLI, 'image', 'build', 'python']);
     await until('the image is listed', async () => {
       const { images } = await expectStatus<{ images: Image[] }>(200, 'GET', '/v1/images');
@@ -75,7 +76,7 @@ describe('the Python SDK', { concurrency: true }, () => {
     assert.doesNotMatch(output, /skipped/);
   });
 
-  it('builds a package that is right, and runs an example where only the package is installed', async (t) => {
+  it('builds a correct package, and runs an example in an environment that has only this package', async (t) => {
     const dist = path.join(folder, 'dist');
     await run(python, ['-m', 'build', '--no-isolation', '--outdir', dist]);
     const files = readdirSync(dist).map((name) => path.join(dist, name));

@@ -1,5 +1,5 @@
-// The TypeScript SDK against the real service: its first example, exact output over a connection that breaks, and the
-// errors that the service answers with.
+// Tests the TypeScript SDK with the real service: its first example, exact output over connections that break, and the
+// errors of the service.
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
@@ -55,7 +55,7 @@ describe('the TypeScript SDK', () => {
     await assert.rejects(Sandbox.connect(id, { client }), NotFoundError);
   });
 
-  it('reports a signal, a time-out and a machine that stopped under a command', async () => {
+  it('reports a signal, a time-out, and a machine that stopped while a command ran', async () => {
     const killed = await sandbox.exec('kill -9 $$');
     assert.deepEqual([killed.exitCode, killed.signal, killed.timedOut], [137, 'SIGKILL', false]);
     const late = await sandbox.exec('sleep 60', { timeoutSec: 1 });
@@ -66,7 +66,7 @@ describe('the TypeScript SDK', () => {
     assert.equal((await sandbox.resume()).state, 'running');
   });
 
-  it('yields both streams of a job as they come, and takes its input', async () => {
+  it('yields both output streams of a job as they arrive, and writes its input', async () => {
     const job = await sandbox.start('echo ready; read line; echo "got $line" >&2', { stdinOpen: true });
     let text = '';
     for await (const { stream, data } of job.output()) {
@@ -110,11 +110,14 @@ describe('the errors of the service in the TypeScript SDK', () => {
   });
   after(() => sandbox.destroy());
 
-  /** A client of a new account with these settings. */
+  /** Creates an account with these settings, and a client for it. */
   const newClient = async (options: object) =>
     new Client({ baseUrl: BASE_URL, apiKey: (await createAccount(options)).api_key, retryForSec: 0 });
 
-  /** What raises each class. The codes that need a fault of the service are in client.test.ts of the SDK. */
+  /**
+   * For each error class, a call that throws it. Errors that need a fault of the service are tested in client.test.ts of
+   * the SDK.
+   */
   const cases: [typeof SandbarError, () => Promise<unknown>][] = [
     [ValidationError, () => Sandbox.create({ client, vcpus: 0 })],
     [UnauthenticatedError, () => new Client({ baseUrl: BASE_URL, apiKey: 'sbr_wrong' }).account.get()],
@@ -153,7 +156,7 @@ describe('the errors of the service in the TypeScript SDK', () => {
   };
 
   for (const [Class, provoke] of cases) {
-    it(`${Class.name} is raised`, async () => {
+    it(`${Class.name} is thrown`, async () => {
       await assert.rejects(provoke(), (error) => {
         assert.ok(error instanceof Class, `${error}`);
         assert.notEqual(error.requestId, null);

@@ -1,4 +1,5 @@
-// Tests the packages of the adapters as npm would publish them, with their peers as the checkout has them.
+// Tests the packages of the adapters in the form in which npm would publish them. Their peer dependencies come from the
+// checkout.
 import assert from 'node:assert/strict';
 import { readdir, readFile, symlink } from 'node:fs/promises';
 import path from 'node:path';
@@ -9,13 +10,13 @@ import { run, withoutService } from './support/run.ts';
 import { ensureTools, type Tools } from './support/tools.ts';
 
 const PEERS = ['computesdk', '@computesdk/provider', 'deepagents', '@ai-sdk/provider-utils'];
-/** Installed for the harness only. */
+/** Only the harness needs this peer dependency. */
 const OPTIONAL_PEER = '@ai-sdk/harness';
 const ADAPTERS = ['computesdk', 'ai-sdk', 'deepagents'];
 
 /**
- * An adapter whose error is that of the project's SDK has no copy of the SDK in it, and one that extends a class of its
- * peer has no copy of the peer.
+ * Proves that no adapter contains a copy of the SDK or of its peer: the adapter throws the error class of the project's
+ * SDK, and extends the class of the project's peer.
  */
 const ADAPTERS_PROGRAM = `
 import { ConfigurationError } from '@sandbar/sdk';
@@ -37,7 +38,7 @@ import { createSandbarSandbox } from '@sandbar/ai-sdk/harness';
 console.log((await createSandbarSandbox().createSession().catch((error) => error)) instanceof HarnessSandboxAuthenticationError);
 `;
 
-/** With the types of the peers, which name those of the packages' own SDK. */
+/** Compiles only if the adapters' types fit the types of their peers and of the SDK. */
 const ADAPTERS_CONSUMER = `
 import type { Experimental_SandboxSession as Session } from '@ai-sdk/provider-utils';
 import type { HarnessV1SandboxProvider } from '@ai-sdk/harness';
@@ -80,7 +81,7 @@ describe('the packages of the adapters', () => {
   const start = async (program: string, name: string, text: string) =>
     run(program, [await project.write(name, text)], { cwd: project.folder, env: withoutService(project.folder) });
 
-  it('share the SDK and their peers with the program, on the oldest Node that they promise', async () => {
+  it('use the same SDK and peers as the program, on the oldest Node that they support', async () => {
     const [node20] = tools.runtimes;
     const said = await start(node20?.program ?? '', 'adapters.mjs', ADAPTERS_PROGRAM);
     assert.deepEqual(said, { code: 0, stdout: 'true true true\n', stderr: '' });
@@ -92,12 +93,12 @@ describe('the packages of the adapters', () => {
   describe('with the optional peer', { concurrency: 2 }, () => {
     before(() => project.link(OPTIONAL_PEER));
 
-    it('has the harness', async () => {
+    it('include the sandbox provider for the harness', async () => {
       const harness = await start(process.execPath, 'harness.mjs', HARNESS_PROGRAM);
       assert.deepEqual(harness, { code: 0, stdout: 'true\n', stderr: '' });
     });
 
-    it('compile, as do the examples of the READMEs', async () => {
+    it('compile together with the examples of their READMEs', async () => {
       await project.write('adapters.ts', ADAPTERS_CONSUMER);
       for (const name of ADAPTERS) await project.write(`${name}.ts`, await readmeExample(installed(name)));
       const compilerOptions = {
@@ -107,7 +108,7 @@ describe('the packages of the adapters', () => {
         module: 'nodenext',
         strict: true,
         exactOptionalPropertyTypes: true,
-        // The types of the peers are not ours to check.
+        // Do not check the types of the peers, because they belong to other projects.
         skipLibCheck: true,
         noEmit: true,
       };
@@ -119,7 +120,7 @@ describe('the packages of the adapters', () => {
     });
   });
 
-  it('are all adapters, and promise the Node and the peers of their workspaces', async () => {
+  it('include all adapters, and require the Node version and the peers of their workspaces', async () => {
     const folder = path.join(CHECKOUT, 'packages', 'adapters');
     assert.deepEqual((await readdir(folder)).sort(), ADAPTERS.toSorted());
     const fields = async (file: string) => {

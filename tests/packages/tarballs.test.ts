@@ -1,5 +1,5 @@
-// Tests the packages as npm would publish them: what is in them, and that they install and run in an empty project on
-// every runtime.
+// Tests the packages in the form in which npm would publish them: which files they have, and that they install and run
+// in an empty project on every runtime.
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -15,8 +15,8 @@ import { run, withoutService } from './support/run.ts';
 import { ensureTools, type Tools } from './support/tools.ts';
 
 /**
- * Tests the platform and the identity of the error classes: each of them is in a file that several entries import. The
- * port is one on which nothing listens.
+ * Prints the version, and whether a failed write throws the exported ConnectionError. It would not if the build had put a
+ * second copy of the class into the platform's file. Nothing listens on the port.
  */
 const SDK_PROGRAM = `
 import { Client, ConnectionError, SandbarError, VERSION } from '@sandbar/sdk';
@@ -65,17 +65,17 @@ describe('the packages for npm', { concurrency: 2 }, () => {
     });
 
     if (kind === 'library') {
-      it(`${name} has types that every way of resolving modules finds`, async () => {
+      it(`${name} has types that TypeScript finds in every mode of module resolution`, async () => {
         const analysis = await checkPackage(createPackageFromTarballData(await readFile(tarball(folder))));
         assert.ok(analysis.types, 'no types');
-        // An ES module that CommonJS loads with require() needs Node 20.19, which is the reader's choice.
+        // Ignore that CommonJS code can load an ES module with require() only from Node 20.19 on.
         const problems = analysis.problems.filter(({ kind }) => kind !== 'CJSResolvesToESM');
         assert.deepEqual(problems, []);
       });
     }
   }
 
-  it('the SDK names no schema library, and no type is any', async () => {
+  it('the SDK does not mention the schema library, and no type is any', async () => {
     for (const name of ['index.js', 'index.d.ts', 'platform/node.js', 'platform/web.js']) {
       const text = await readFile(path.join(installed('sdk'), 'dist', name), 'utf8');
       assert.doesNotMatch(text, /typebox/i, name);
@@ -112,7 +112,7 @@ describe('the packages for npm', { concurrency: 2 }, () => {
     }
   });
 
-  it('npx sandbar starts on Node 20, and a command of the service says where it runs', async () => {
+  it('npx sandbar starts on Node 20, and a command for the computer of the service says that it runs only there', async () => {
     const [node20] = tools.runtimes;
     const env = { npm_config_loglevel: 'error', PATH: `${path.dirname(node20?.program ?? '')}:${process.env.PATH}` };
     const npx = (...args: string[]) => run('npx', ['--no-install', 'sandbar', ...args], { cwd: project.folder, env });

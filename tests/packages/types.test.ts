@@ -1,5 +1,5 @@
-// Tests the types of the SDK as a consumer compiles against them: with the oldest compiler and the newest, with every way
-// of resolving modules, and with the types of Node or of browsers.
+// Tests that programs compile with the types of the SDK: with the oldest and the newest compiler, with every mode of
+// module resolution, and with the types of Node or of browsers.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { symlink } from 'node:fs/promises';
@@ -10,7 +10,7 @@ import { installPackages, type Project, readmeExample } from './support/project.
 import { run } from './support/run.ts';
 import { ensureTools, type Tools } from './support/tools.ts';
 
-/** Fails to compile when a type is missing, or is `any`. */
+/** A program that does not compile when a type is missing or is `any`. */
 const CONSUMER = `
 import { Client, ExecResult, QuotaExceededError, Sandbox, SandbarError } from '@sandbar/sdk';
 import type { Content, Machine, PortConnection, SandboxOptions } from '@sandbar/sdk';
@@ -40,7 +40,7 @@ export async function use(sandbox: Sandbox, options: SandboxOptions): Promise<st
   return [state, first?.id, result.stdout, error.detail].join();
 }
 `;
-/** With the types of Node, a connection is one of Node's streams. */
+/** A program that compiles only if a connection to a port has the type of a Node stream. */
 const NODE_CONSUMER = `
 import { pipeline } from 'node:stream/promises';
 import type { Sandbox } from '@sandbar/sdk';
@@ -51,10 +51,10 @@ export const copy = async (sandbox: Sandbox) => {
 };
 `;
 
-/** Without the types of Node. */
+/** Compiler settings of a program for browsers, without the types of Node. */
 const BROWSER = { lib: ['es2022', 'dom', 'dom.iterable', 'dom.asynciterable'], types: [], files: ['consumer.ts'] };
 type Way = { compiler: 'old' | 'newest'; module: string; moduleResolution: string; files?: string[] };
-/** The settings of a consumer, besides those of a strict program for Node. */
+/** The compiler settings to test. `compile` adds those that all programs share. */
 const WAYS: readonly [string, Way][] = [
   ['TypeScript 5.5 and node16', { compiler: 'old', module: 'node16', moduleResolution: 'node16' }],
   ['the newest TypeScript and nodenext', { compiler: 'newest', module: 'nodenext', moduleResolution: 'nodenext' }],
@@ -103,7 +103,7 @@ describe('the types of the SDK', { concurrency: 2 }, () => {
       types: ['node'],
       strict: true,
       exactOptionalPropertyTypes: true,
-      // The types of the packages are checked, and those of the compiler are not, which takes long.
+      // Check the types of the packages, but not those of the compiler, because that takes long.
       skipLibCheck: false,
       skipDefaultLibCheck: true,
       noEmit: true,
@@ -120,7 +120,7 @@ describe('the types of the SDK', { concurrency: 2 }, () => {
     });
   }
 
-  it('are the types of the contract, although they are written anew', async () => {
+  it('are equal to the types of the contract, although the build rewrites them', async () => {
     const checks = Object.entries(RECORDS).flatMap(([module, names]) =>
       names.map((name) =>
         `same<contract.${name}, sdk.${name}>(true);`.replace('contract', module.replaceAll('-', '_')),

@@ -9,8 +9,8 @@ import { AdminSocketError } from './admin-socket-error.ts';
 const TIMEOUT_MS = 30_000;
 
 /**
- * Sends a GET, or a POST when there is a body, and returns the JSON of the answer. It fails when nothing comes for
- * `timeoutMs`. Throws SandbarError, AdminSocketError.
+ * Sends a GET, or a POST when there is a body, and returns the JSON of the answer. Throws SandbarError, and
+ * AdminSocketError, also when the service sends nothing for `timeoutMs`.
  */
 export async function callAdmin<T>(path: string, body?: object, timeoutMs = TIMEOUT_MS): Promise<T> {
   const { adminSocket } = homePaths(defaultHome(process.env, process.getuid?.() === 0));
@@ -37,7 +37,7 @@ async function send(
     // The command ends after one answer, so keep no connection.
     agent: false,
   });
-  // Counts from the last byte in either direction.
+  // The time counts from the last byte that was sent or received.
   sent.setTimeout(timeoutMs, () => sent.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' })));
   sent.once('response', resolve).on('error', reject);
   sent.end(body === undefined ? undefined : JSON.stringify(body));

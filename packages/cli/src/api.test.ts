@@ -21,7 +21,7 @@ beforeEach(() => {
 
 const env = environment({ SANDBAR_BASE_URL: baseUrl, SANDBAR_API_KEY: 'sbr_key' });
 const api = (args: string[], input?: string) => run(process.execPath, [CLI, 'api', ...args], env, input);
-/** Runs the command on a terminal of its own, and returns what the terminal shows. */
+/** Runs the command in a pseudo-terminal, and returns what the terminal shows. */
 const apiOnTerminal = async (args: string): Promise<string> => {
   const command = `${process.execPath} ${CLI} api ${args}`;
   const { stdout } = await run('script', ['-qec', command, '/dev/null'], env);
@@ -38,7 +38,7 @@ describe('sandbar api', () => {
     assert.match(headers['user-agent'] ?? '', /^sandbar-cli\//);
   });
 
-  it('never prints the key, even if it cannot be sent', async () => {
+  it('never prints the key, even when no header can carry it', async () => {
     for (const [key, header, expected] of [
       ['sbr_secret\nrest', 'x: y', 4],
       ['sbr_\u20acsecret', 'x: y', 4],
@@ -107,7 +107,7 @@ describe('sandbar api', () => {
     assert.equal(await apiOnTerminal('GET /v1/x'), 'not JSON\n');
   });
 
-  it('refuses what cannot be a request, and sends nothing', async () => {
+  it('refuses arguments that make no valid request, and sends nothing', async () => {
     for (const wrong of [
       ['GET'],
       ['GET', 'v1/x'],

@@ -40,12 +40,12 @@ export function collectIds(text: string, previous: string[] = []): string[] {
   return [...previous, parseId(text)];
 }
 
-/** The values so far and one more, for an option that may be repeated. */
+/** Adds a value to the previous ones, for an option that may be repeated. */
 export function collectValues(text: string, previous: string[] = []): string[] {
   return [...previous, text];
 }
 
-/** A volume that a new machine has, by id or name, and where it is mounted. */
+/** A volume to attach to a new machine, by id or name, and its mount path, unless the service chooses the path. */
 export type BootVolume = { volume: string; path: string | undefined };
 
 /** Adds VOLUME or VOLUME:PATH to the previous ones. PATH begins with a slash. Throws InvalidArgumentError. */
@@ -84,7 +84,7 @@ export function collectPairs(text: string, previous: Record<string, string> = {}
   throw new InvalidArgumentError('It must be KEY=VALUE.');
 }
 
-/** As `collectPairs`; a KEY alone takes its value from the environment of this process. Throws InvalidArgumentError. */
+/** Like `collectPairs`, but a KEY alone gets its value from this process's environment. Throws InvalidArgumentError. */
 export function collectVariables(text: string, previous: Record<string, string> = {}): Record<string, string> {
   const inherited = process.env[text];
   if (inherited !== undefined) return { ...previous, [text]: inherited };

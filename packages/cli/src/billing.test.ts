@@ -128,7 +128,7 @@ describe('sandbar usage', () => {
     assert.equal(calls.at(-1), '/v1/billing/usage?group_by=day');
   });
 
-  it('a wrong command line is exit code 2 and sends no request', async () => {
+  it('a wrong command line exits with 2 and sends no request', async () => {
     for (const line of ['usage --csv --json', 'usage m1', 'usage --group day']) {
       const { code, stderr } = await sandbar(line);
       assert.equal(code, 2, line);
@@ -170,7 +170,7 @@ describe('sandbar ledger', () => {
     });
   });
 
-  it('a wrong command line is exit code 2 and sends no request', async () => {
+  it('a wrong command line exits with 2 and sends no request', async () => {
     for (const line of ['ledger --kind gift', 'ledger --limit x', 'ledger e1 --limit 5', 'ledger e1 --kind charge']) {
       const { code, stderr } = await sandbar(line);
       assert.equal(code, 2, line);

@@ -27,7 +27,7 @@ describe('cents', () => {
     assert.deepEqual([4_999n, 5_000n, -5_000n, -5_001n, 15_000n].map(toCents), [0n, 1n, 0n, -1n, 2n]);
   });
 
-  it('that rounding down has lost are added to the amounts that lost most', () => {
+  it('that are missing after rounding down are added to the amounts that lost most', () => {
     assert.deepEqual(roundToCents(0n, [3_334n, 3_334n, 3_332n], 10_000n), [1n, 0n, 0n]);
     assert.deepEqual(roundToCents(0n, [-3_333n, -6_667n], -10_000n), [0n, -1n]);
     assert.deepEqual(roundToCents(4_999n, [1n], 5_000n), [1n]);
@@ -35,7 +35,7 @@ describe('cents', () => {
     assert.deepEqual(roundToCents(7n, [], 7n), []);
   });
 
-  it('of rounded balances and amounts add up, and no amount is off by a cent or more, for random amounts', () => {
+  it('add up for random balances and amounts, and rounding changes no amount by a cent or more', () => {
     const random = createRandom(7n);
     for (let round = 0; round < 5_000; round++) {
       const scale = [3n, 9_999n, 30_000n, 10n ** 12n][Number(random(4n))] ?? 1n;

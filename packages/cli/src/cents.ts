@@ -1,6 +1,6 @@
 // Rounds amounts of micro-euro to cents, so that the cents on an invoice add up. If each amount were rounded by itself,
-// their sum could differ from the rounded total. So all amounts are rounded down, and the missing cents are added to
-// the amounts that lost most (the largest remainder method).
+// their sum could differ from the rounded total. So all amounts are rounded down, and each missing cent is added to one
+// of the amounts that lost most by this (the largest remainder method).
 
 const MICROS_PER_CENT = 10_000n;
 

@@ -1,6 +1,6 @@
-// The error that most failures of the CLI itself use. It has a file of its own, because main.ts needs it at every start.
+// The error for most failures of the CLI itself. It has its own small file because every start of the CLI loads it.
 
-/** A failure with a message for people, which is printed without a stack, and with an exit code of its own. */
+/** A failure with its own exit code. Its message is written for people and printed without a stack. */
 export class CliError extends Error {
   override readonly name = 'CliError';
   readonly exitCode: number;

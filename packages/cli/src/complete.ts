@@ -1,5 +1,5 @@
-// Finds the completions of a word of a command line: commands and options from their definitions, and machines from the
-// API.
+// Finds the completions of the last word of a command line. Commands and options come from their definitions, machines
+// from the API.
 
 /** The parts of commander's classes that the search reads. */
 export type CommandNode = {
@@ -26,15 +26,15 @@ type ArgumentNode = { name: () => string; variadic: boolean; argChoices?: string
 export type Candidate = { word: string; description: string };
 
 export type Sources = {
-  /** Defines the options, arguments and subcommands of a top-level command, which are loaded only now. */
+  /** Loads a top-level command and adds its options, arguments and subcommands. */
   define: (name: string) => Promise<void>;
-  /** The machines of the account. Empty when the API does not answer soon. */
+  /** Returns the machines of the account, or an empty list when the API does not answer soon. */
   machines: () => Promise<Candidate[]>;
 };
 
 /** Returns the candidates for the last of `words`, which are the words after `sandbar`. */
 export async function complete(program: CommandNode, words: readonly string[], sources: Sources): Promise<Candidate[]> {
-  // bash makes three words of `--scope=read`.
+  // bash passes `--scope=read` as three words, so drop the `=`.
   const [current = '', ...before] = words.filter((word) => word !== '=').reverse();
   const typed = words.at(-1) === '=' ? '' : current;
   const passed = words.at(-1) === '=' ? [current, ...before] : before;
@@ -44,16 +44,16 @@ export async function complete(program: CommandNode, words: readonly string[], s
   return candidates.filter(({ word }) => word.startsWith(typed));
 }
 
-/** A place in a command line: the command that was named last, and what has been given to it. */
+/** A position in a command line: the innermost command before it, and what that command has got so far. */
 type Place = {
   command: CommandNode;
-  /** How many arguments it has got. */
+  /** How many arguments the command has got. */
   argumentCount: number;
   /** The option whose value comes next. */
   option: OptionNode | undefined;
 };
 
-/** Finds the place after `words`. Undefined after `--`, because the words after it are a command for the machine. */
+/** Finds the position after `words`. Undefined after `--`, because what follows is a command for the machine. */
 async function walk(
   program: CommandNode,
   words: readonly string[],
@@ -70,7 +70,7 @@ async function walk(
   return place;
 }
 
-/** Takes a word that is the name of a subcommand, or else an argument. */
+/** Moves `place` into the subcommand that `word` names. If there is none, counts `word` as an argument. */
 async function enter(place: Place, word: string, program: CommandNode, define: Sources['define']): Promise<void> {
   const isHelp = place.command === program && word === 'help';
   const next = place.command.commands.find((one) => one.name() === word || one.aliases().includes(word));

@@ -1,10 +1,11 @@
-// The scripts that make the shells complete the command lines of the CLI. Each asks `sandbar __complete` with the words
-// before the cursor, the last of which is the one to complete. That command prints a line for each candidate: the word, a
-// tab and a description. Without a candidate the shells complete file names.
+// The completion scripts of the shells. Each script passes the words up to the cursor to `sandbar __complete`, which
+// completes the last word. It prints a line for each candidate: the word, a tab and a description. When it prints
+// nothing, the shells complete file names.
 
 export type Shell = keyof typeof COMPLETION_SCRIPTS;
 
-// bash splits words at `=`, and the command knows that. Version 3.2, which macOS has, lacks mapfile.
+// bash splits words at `=`; `sandbar __complete` handles this. The script reads the lines in a loop, because bash 3.2,
+// which macOS has, lacks mapfile.
 const BASH = `# bash completion of sandbar: source <(sandbar completion bash)
 _sandbar() {
   local line

@@ -52,7 +52,7 @@ describe('sandbar completion', () => {
     assert.deepEqual(wordsOf(await ask('help', 'whoa')), ['whoami']);
   });
 
-  it('offers subcommands and options, of the command that is named', async () => {
+  it('offers the subcommands and options of the command before the cursor', async () => {
     assert.deepEqual(wordsOf(await ask('admin', 'acc')), ['account']);
     assert.deepEqual(wordsOf(await ask('admin', 'account', 'crea')), ['create']);
     assert.deepEqual(wordsOf(await ask('login', '--')), ['--scope', '--name', '--no-browser', '--help']);
@@ -73,7 +73,7 @@ describe('sandbar completion', () => {
     assert.deepEqual(await ask('login', '--name', ''), [], 'a free text has no candidates');
   });
 
-  it('offers machines by unique name, and by id where a name would not do', async () => {
+  it('offers machines by name, or by id when the name is not unique or needs quotes', async () => {
     assert.deepEqual(await ask('exec', ''), [
       'web\trunning',
       'id-2\ttwin, running',
@@ -85,7 +85,7 @@ describe('sandbar completion', () => {
     assert.deepEqual(await ask('exec', 'web', '--', '--'), [], 'behind -- is the command line of the machine');
   });
 
-  it('is silent when the service does not answer within a second, or answers an error', async () => {
+  it('prints nothing when the service does not answer within a second, or answers with an error', async () => {
     for (const state of ['silence', 'error'] as const) {
       machines = state;
       assert.deepEqual(await ask('exec', ''), []);
@@ -95,7 +95,7 @@ describe('sandbar completion', () => {
     assert.deepEqual([code, stdout.toString(), stderr], [0, '', '']);
   });
 
-  it('refuses another shell', async () => {
+  it('refuses an unknown shell', async () => {
     const { code, stderr } = await run(process.execPath, [CLI, 'completion', 'csh'], env);
     assert.equal(code, 2);
     assert.match(stderr, /It must be bash, zsh or fish/);
@@ -137,7 +137,7 @@ describe('the completion script', () => {
     ]);
   });
 
-  it('works in fish, and completes files where there is nothing else', skipWithout('fish'), async () => {
+  it('works in fish, and completes file names when the CLI offers nothing', skipWithout('fish'), async () => {
     const ask = (line: string) =>
       inShell('fish', ['--no-config', '-c', `sandbar completion fish | source; complete -C ${JSON.stringify(line)}`]);
     assert.match(await ask('sandbar who'), /^whoami\tshows the account/);
@@ -146,7 +146,7 @@ describe('the completion script', () => {
   });
 
   it('works in zsh', skipWithout('zsh'), async () => {
-    // A terminal of its own: zsh completes only there.
+    // Run zsh in a pseudo-terminal, because it completes only on a terminal.
     const script = `
       zmodload zsh/zpty
       zpty z zsh -f -i

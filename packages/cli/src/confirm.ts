@@ -1,16 +1,17 @@
-// Asks before a command deletes what cannot be brought back.
+// Asks the user before a command deletes data that cannot be restored.
 import { UsageError } from './arguments.ts';
 import { CliError } from './cli-error.ts';
 import { EXIT } from './exit-codes.ts';
 import { Interrupted } from './interruption.ts';
 import { toPrintable } from './print.ts';
 
-/** The option of each command that asks. */
+/** The option that skips the question. Every command that asks has it. */
 export const YES_OPTION = ['-y, --yes', 'do not ask for confirmation'] as const;
 
 /**
- * Asks on the terminal whether to go on, such as `Delete 2 volumes with their data?`. Returns without asking when
- * `isYes`. Throws UsageError when there is no terminal to ask on, and CliError when the answer is not yes.
+ * Asks `question` on the terminal, such as `Delete 2 volumes with their data?`, and returns if the answer is yes. With
+ * `isYes`, returns without asking. Throws UsageError when there is no terminal to ask on, and CliError when the answer
+ * is not yes.
  */
 export async function confirm(question: string, isYes: boolean | undefined): Promise<void> {
   if (isYes) return;

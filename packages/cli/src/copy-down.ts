@@ -1,5 +1,5 @@
-// Copies files and folders of a machine to this computer. A machine is not trusted: what it sends is written below the
-// given folder only, with the rights of new files of this user.
+// Copies files and folders of a machine to this computer. A machine is not trusted: its files are written only below
+// the given folder, and never get set-uid, set-gid or sticky bits.
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
@@ -39,7 +39,7 @@ export async function copyDown(files: Files, path: string, target: string, optio
   ).finally(() => progress.end());
 }
 
-/** Writes a file beside its place and renames it at the end, so that it appears whole or not at all. */
+/** Writes to a temporary file beside `place` and renames it at the end, so the file appears whole or not at all. */
 async function writeWhole(bytes: AsyncIterable<Uint8Array>, place: string, { type, mode }: FileEntry): Promise<void> {
   const partial = join(dirname(place), `.${basename(place)}.${randomBytes(6).toString('hex')}.part`);
   try {

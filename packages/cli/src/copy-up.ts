@@ -50,7 +50,7 @@ async function copyFolder(files: Files, source: string, target: string, options:
   if (unpacked.refused_count > 0) process.exitCode = 1;
 }
 
-/** Whether a path is a directory, or a symlink to one. */
+/** Whether a path in the machine is a directory, or a symlink to a directory. */
 export async function isRemoteDirectory(files: Files, path: string, signal: AbortSignal): Promise<boolean> {
   try {
     const { type } = await files.stat(path, { signal });

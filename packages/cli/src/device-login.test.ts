@@ -44,7 +44,7 @@ describe('the polls of a device login', () => {
     assert.deepEqual(pauses, [5, 5, 5, 10, 10, 15]);
   });
 
-  it('go on less often when the service does not answer', async () => {
+  it('become less frequent while the service does not answer', async () => {
     answers = [{ status: 0 }, { status: 503, code: 'database_unavailable' }, { status: 200 }];
     assert.equal(await poll(), 'sbr_new');
     assert.deepEqual(pauses, [5, 10, 20]);
@@ -56,7 +56,7 @@ describe('the polls of a device login', () => {
     assert.deepEqual(pauses, [5, 5, 5, 5]);
   });
 
-  it('end at any other refusal of the service', async () => {
+  it('end when the service answers with any other error', async () => {
     answers = [{ status: 403, code: 'forbidden' }];
     await assert.rejects(poll(), /^ForbiddenError: forbidden/);
   });

@@ -4,11 +4,11 @@ import { readError } from '@sandbar/sdk/read-error.ts';
 import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 
 const PATH = '/v1/auth/device';
-/** How long one request may take. */
+/** How long one request may take, in milliseconds. */
 const ANSWER_MS = 30_000;
-/** The service answers `slow_down` when polls come too soon. Each makes the pause this much longer (RFC 8628, 3.5). */
+/** The service answers `slow_down` to polls that come too soon. Each such answer adds this to the pause (RFC 8628). */
 const SLOWER_SEC = 5;
-/** After a poll without an answer the pause doubles, up to this. */
+/** After a poll without an answer the pause doubles, but never exceeds this. */
 const LONGEST_PAUSE_SEC = 60;
 
 /** The answer to the request for a code. */
@@ -26,7 +26,7 @@ export type DeviceCode = {
 /** The API key that the person approved. */
 export type DeviceKey = { key: string; name: string; scope: string };
 
-/** `name`: of this computer; the key gets it. Throws SandbarError, ConnectionError. */
+/** Requests a code. The new key gets the `name` of this computer. Throws SandbarError, ConnectionError. */
 export function requestCode(baseUrl: string, name: string, signal: AbortSignal): Promise<DeviceCode> {
   return post(baseUrl, 'code', { name }, signal);
 }
@@ -34,15 +34,15 @@ export function requestCode(baseUrl: string, name: string, signal: AbortSignal):
 export type PollOptions = {
   baseUrl: string;
   signal: AbortSignal;
-  /** Waits, in seconds. Rejects with the reason of an aborted signal. */
+  /** Waits for so many seconds. Rejects with the abort reason if `signal` is aborted. */
   pause: (seconds: number) => Promise<void>;
   /** The present time, ms. */
   now: () => number;
 };
 
 /**
- * Polls until the person has approved the code. Throws ConfigurationError when the code has expired or was denied, other
- * errors of the service as SandbarError, and the reason of an aborted signal.
+ * Polls until the person has approved the code. Throws ConfigurationError when the code expired or was denied,
+ * SandbarError for other errors of the service, and the abort reason if `signal` is aborted.
  */
 export async function pollForKey(code: DeviceCode, { baseUrl, signal, pause, now }: PollOptions): Promise<DeviceKey> {
   const expiresAt = now() + code.expires_in * 1000;
@@ -58,7 +58,7 @@ export async function pollForKey(code: DeviceCode, { baseUrl, signal, pause, now
   throw expired();
 }
 
-/** The pause before the next poll, in seconds. Throws when there will be no key. */
+/** The pause before the next poll, in seconds. Throws when another poll makes no sense. */
 function nextPause(error: unknown, waitSec: number): number {
   if (error instanceof SandbarError) {
     if (error.code === 'authorization_pending') return waitSec;

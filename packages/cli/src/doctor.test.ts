@@ -63,14 +63,14 @@ async function doctor(args: string[] = [], env: Record<string, string> = {}) {
 }
 
 describe('sandbar doctor', () => {
-  it('without findings it prints one line, exit code 0', async () => {
+  it('without findings it prints one line and exits with 0', async () => {
     const { code, stdout } = await doctor();
     const line =
       'Looked at 1 host, 2 machines, 0 volumes, 0 snapshots, 3 accounts: all is well with what was looked at.\n';
     assert.deepEqual([code, stdout, calls], [0, line, ['GET /admin/audit']]);
   });
 
-  it('each finding is a line with the repair that --fix would do, exit code 1', async () => {
+  it('prints each finding with the repair that --fix would do, and exits with 1', async () => {
     answer.body = { ...clean, findings: [stray, odd] };
     const { code, stdout } = await doctor();
     assert.equal(code, 1);
@@ -93,13 +93,13 @@ describe('sandbar doctor', () => {
     assert.deepEqual(calls, ['POST /admin/audit/fix', 'POST /admin/audit/fix']);
   });
 
-  it('--json prints what was answered', async () => {
+  it('--json prints the answer unchanged', async () => {
     answer.body = { ...clean, findings: [stray] };
     const { code, stdout } = await doctor(['--json']);
     assert.deepEqual([code, JSON.parse(stdout)], [1, answer.body]);
   });
 
-  it('a host or service that could not be checked is exit code 2', async () => {
+  it('exits with 2 when a host or the service could not be checked', async () => {
     answer.body = { ...clean, not_looked_at: [{ host_id: 'h2', why: 'it is away' }] };
     const away = await doctor();
     assert.deepEqual([away.code, away.stdout.split('\n')[0]], [2, 'unseen  host h2: it is away']);
@@ -114,7 +114,7 @@ describe('sandbar doctor', () => {
     assert.match(absent.stderr, /^sandbar: .*is npm start running.*\n$/);
   });
 
-  it('a wrong command line is one line and exit code 2, and asks nothing', async () => {
+  it('a wrong command line prints one line, exits with 2 and sends no request', async () => {
     for (const wrong of [['--mend'], ['now']]) {
       const { code, stderr } = await doctor(wrong);
       assert.equal(code, 2);

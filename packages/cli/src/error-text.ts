@@ -10,7 +10,7 @@ import { CopyError } from './copy-error.ts';
 import { inWordsOfCli } from './option-names.ts';
 import { toPrintable } from './print.ts';
 
-/** For example: `unknown option '--nam' (Did you mean --name?); sandbar machine set --help tells more`. */
+/** Makes a message such as `unknown option '--nam' (Did you mean --name?); sandbar machine set --help tells more`. */
 export function explainUsage(error: CommanderError, called: string): string {
   const problem = error.message
     .replace(/^error: /, '')
@@ -19,7 +19,7 @@ export function explainUsage(error: CommanderError, called: string): string {
   return `${problem}; ${called} --help tells more`;
 }
 
-/** The text for an error of the command `called`, such as `sandbar machine set`. Printable as it is. */
+/** Makes the text for an error of the command `called`, such as `sandbar machine set`. Escapes control characters. */
 export function describeError(error: unknown, called: string): string {
   if (error instanceof SandbarError) return toPrintable(describeAnswer(error, called));
   if (error instanceof ConnectionError) {
@@ -36,7 +36,7 @@ export function describeError(error: unknown, called: string): string {
   return text.split('\n').map(toPrintable).join('\n');
 }
 
-/** Such as `quota_exceeded: …; sandbar quota shows what the account uses`. */
+/** Makes a text such as `quota_exceeded: …; sandbar quota shows what the account uses`. */
 function describeAnswer(error: SandbarError, called: string): string {
   const text = `${error.code}: ${inWordsOfCli(error.code, error.detail, called)}`;
   const next = nextStep(error, called);

@@ -46,7 +46,7 @@ describe('an error', () => {
     assert.match(stderr, /^sandbar: .*127\.0\.0\.1:1.*npm start or sandbar up, or .* sandbar login URL\n$/);
   });
 
-  it('without a key, or with an empty one, is exit code 4', async () => {
+  it('has exit code 4 when there is no key, or an empty key', async () => {
     const { code, stderr } = await sandbar(['ls'], { env: { SANDBAR_API_KEY: '' } });
     assert.equal(code, 4);
     assert.match(stderr, /^sandbar: SANDBAR_API_KEY is set, but empty.*\n$/);

@@ -1,6 +1,6 @@
 // Adds the examples at the end of a command's help. A test parses each of them.
 
-/** The part of a command that this needs, whatever its arguments and options are. */
+/** The only part of a command that is needed here. It fits commands with any arguments and options. */
 type WithHelp = { addHelpText(position: 'after', text: string): unknown };
 
 /** Adds examples at the end of the help of a command. Each example is a command line that begins with `sandbar`. */

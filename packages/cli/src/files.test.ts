@@ -36,9 +36,9 @@ let root: string;
 /** A folder of the user. */
 let home: string;
 let calls: string[];
-/** Breaks the next download after this many bytes. */
+/** If set, the server breaks the next download after this many bytes. */
 let breakAt: number | undefined;
-/** Sent instead of the archive of a folder. */
+/** If set, the server sends this instead of the archive of a folder. */
 let archive: Buffer | undefined;
 
 before(async () => {
@@ -190,7 +190,7 @@ describe('sandbar cp', () => {
     assert.deepEqual(readdirSync(home).sort(), ['a file', 'back']);
   });
 
-  it('gives a copy in a folder that exists the name of the source', async () => {
+  it('names the copy like the source when the target is an existing folder', async () => {
     writeFileSync(join(home, 'f'), 'x');
     for (const name of ['dir', 'far']) mkdirSync(inMachine(name));
     symlinkSync('far', inMachine('link'));
@@ -224,7 +224,7 @@ describe('sandbar cp', () => {
     assert.equal(String(await succeed('cp', `${MACHINE}:/piped`, '-')), 'from a pipe');
   });
 
-  it('goes on with a download that broke off', async () => {
+  it('continues a download after its connection broke', async () => {
     writeFileSync(inMachine('/f'), '0123456789');
     breakAt = 4;
     await succeed('cp', `${MACHINE}:/f`, 'f');
@@ -238,7 +238,7 @@ describe('sandbar cp', () => {
     assert.deepEqual([readdirSync(home), readFileSync(join(home, 'f'), 'utf8')], [['f'], 'old']);
   });
 
-  it('writes nothing outside of the folder and no rights of others, whatever a machine sends', async () => {
+  it('writes nothing outside the folder and sets no set-uid bits, whatever a machine sends', async () => {
     mkdirSync(inMachine('d'));
     archive = hostileArchive();
     const { code, stderr } = await sandbar(['cp', `${MACHINE}:/d`, 'target']);
@@ -278,7 +278,7 @@ describe('sandbar cp', () => {
   }
 });
 
-/** A tar archive with entries that lead out of the folder, and one with mode bits for more rights. */
+/** Makes a tar archive with entries that lead out of the folder, and an entry with set-uid and set-gid bits. */
 function hostileArchive(): Buffer {
   return tarArchive(
     block({ name: '../escaped', data: 'x' }),

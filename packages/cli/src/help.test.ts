@@ -9,7 +9,7 @@ useStandIn();
 
 const program: CommandUnknownOpts = await defineProgram(() => true);
 
-/** The command and all below it, each with its full name. */
+/** Yields the command and all its subcommands, each with its full name. */
 function* walk(command: CommandUnknownOpts, name: string): Generator<[name: string, command: CommandUnknownOpts]> {
   yield [name, command];
   for (const child of command.commands) {
@@ -17,7 +17,7 @@ function* walk(command: CommandUnknownOpts, name: string): Generator<[name: stri
   }
 }
 
-/** The text that `--help` prints, with what is added after it. */
+/** Returns the text that `--help` prints, including the texts that `addHelpText` added. */
 function helpOf(command: CommandUnknownOpts): string {
   let text = '';
   command.configureOutput({ writeOut: (part) => (text += part) });
@@ -31,7 +31,7 @@ function examplesIn(help: string): string[] {
   return [...section.matchAll(/^ {2}(\S.*)$/gm)].map(([, line = '']) => line);
 }
 
-/** The words of the part of a shell command that is `sandbar` and its arguments. */
+/** Returns the words of the `sandbar` call in a shell command line. */
 function wordsOf(example: string): string[] {
   const own = example.split(/ [|><] /).find((part) => part.startsWith('sandbar'));
   const words = [...(own ?? '').matchAll(/"([^"]*)"|'([^']*)'|(\S+)/g)];
@@ -76,7 +76,7 @@ describe('the help', () => {
     assert.match(text, /\n +130 +interrupted/);
   });
 
-  it('of a command is printed for --help and by help, and for former names too', async () => {
+  it('of a command is printed by --help and by `sandbar help`, also for former names', async () => {
     for (const line of ['machine set --help', 'help machine set', 'machines update --help', 'help machines update']) {
       const { code, stdout } = await sandbar(line.split(' '));
       assert.equal(code, 0, line);
@@ -113,7 +113,7 @@ describe('the command line', () => {
     }
   });
 
-  it('with a wrong option is one line and exit code 2, and the version needs no service', async () => {
+  it('with a wrong option prints one line and exits with 2, and --version needs no service', async () => {
     assert.match(await printed('--version'), /^\d+\.\d+\.\d+\n$/);
     const { code, stderr } = await sandbar(['run', '--nope', '--', 'x']);
     assert.equal(code, 2);

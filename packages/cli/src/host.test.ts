@@ -21,7 +21,7 @@ const authority = await TestAuthority.make();
 let homes = 0;
 let token: string;
 let home: string;
-/** What the control plane was sent, and how it answers. Status 0: it closes the connection. */
+/** The requests that the control plane got, and how it answers. Status 0: it closes the connection. */
 let joins: HostJoin[];
 let answer: (join: HostJoin) => Promise<object>;
 let status: number;
@@ -139,7 +139,7 @@ describe('sandbar host', { skip: !isRoot && 'needs root' }, () => {
     assert.match(await refusal(join()), /refuses this host \(internal_error\): Later\./);
   });
 
-  it('join finds the address towards the control plane, and takes a local one for a local control plane only', async () => {
+  it('join uses the address from which it reaches the control plane, unless --address names another', async () => {
     const { code, stderr } = await host('join', '--url', url, '--token', token);
     assert.equal(code, 0, stderr);
     assert.equal(joins[0]?.address, '127.0.0.1:7072');
@@ -148,7 +148,7 @@ describe('sandbar host', { skip: !isRoot && 'needs root' }, () => {
     assert.deepEqual([joins[1]?.address, readJoinRecord(home)?.listen], ['[2001:db8::5]:7099', '[::]:7099']);
   });
 
-  it('join joins a host once more only with --again, with a new key', async () => {
+  it('join refuses a host that has joined, but with --again joins it with a new key', async () => {
     assert.equal((await join()).code, 0);
     const before = readIdentity(home);
     assert.match(await refusal(join()), /has joined .* already .*--again/);
@@ -158,7 +158,7 @@ describe('sandbar host', { skip: !isRoot && 'needs root' }, () => {
     assert.equal(joins[0]?.host_id, joins[1]?.host_id);
   });
 
-  it('join leaves the data directory of a control plane alone', async () => {
+  it('join refuses the data directory of a control plane', async () => {
     mkdirSync(home);
     writeFileSync(path.join(home, 'secret'), 'x');
     assert.match(await refusal(join()), /control plane of its own.*SANDBAR_HOME/);

@@ -31,7 +31,7 @@ describe('sandbar image', () => {
     [['import', 'a', 'b', '--secure'], /--secure' \(Did you mean --insecure\?\)/],
   ];
   for (const [args, says] of misused) {
-    it(`${args.join(' ')} is a line and exit code 2`, () => {
+    it(`${args.join(' ')} prints one line and exits with 2`, () => {
       const { status, stdout, stderr } = image(...args);
       assert.deepEqual([status, stdout], [2, '']);
       assert.match(stderr, says);
@@ -47,7 +47,7 @@ describe('sandbar image', () => {
     [['import', 'x', 'oci:/nowhere'], /\/nowhere is not an OCI layout/],
   ];
   for (const [args, says] of refused) {
-    it(`${args.join(' ')} is a line and exit code 1`, () => {
+    it(`${args.join(' ')} prints one line and exits with 1`, () => {
       const { status, stderr } = image(...args);
       assert.equal(status, 1, stderr);
       assert.match(stderr, says);
@@ -55,7 +55,7 @@ describe('sandbar image', () => {
     });
   }
 
-  it('--help tells all forms of a reference', () => {
+  it('--help shows all forms of an image reference', () => {
     const { status, stdout } = image('import', '--help');
     assert.equal(status, 0);
     for (const form of ['docker://HOST/NAME:TAG', 'oci:DIR[:TAG]', 'docker-archive:FILE', '--max-gb', '--insecure']) {

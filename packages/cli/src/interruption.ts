@@ -1,5 +1,5 @@
-// Turns Ctrl-C, SIGTERM and the end of the reader of the output into an AbortSignal, so that an interrupted command can
-// still cancel its job and destroy its machine.
+// Turns Ctrl-C, SIGTERM and a closed output pipe into an AbortSignal, so that an interrupted command can still cancel
+// its job and destroy its machine.
 import { constants } from 'node:os';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
@@ -7,10 +7,10 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** The abort reason of the signal that `onInterruption` returns. */
 export class Interrupted extends Error {
   override readonly name = 'Interrupted';
-  /** The exit code of the CLI: the one that a shell reports for the signal, such as 130 for Ctrl-C. */
+  /** The exit code of the CLI. For a signal it is the code that a shell reports, such as 130 for Ctrl-C. */
   readonly exitCode: number;
 
-  /** `exitCode` is for an interruption that no signal caused. */
+  /** `cause` is the name of a signal. For another cause, give `exitCode` too. */
   constructor(cause: string, exitCode = 128 + (signalNumbers[cause] ?? 0)) {
     super(`interrupted by ${cause}`);
     this.exitCode = exitCode;
@@ -19,7 +19,7 @@ export class Interrupted extends Error {
 
 const signalNumbers: Readonly<Record<string, number>> = constants.signals;
 
-/** Of each signal that `onInterruption` has returned. */
+/** The controllers of all AbortSignals that `onInterruption` has returned. */
 const controllers: AbortController[] = [];
 
 /**
@@ -33,7 +33,7 @@ export function onInterruption(): AbortSignal {
   return controller.signal;
 }
 
-/** Interrupts the command as a signal does. Returns whether it can be: whether it has called `onInterruption`. */
+/** Interrupts the command as SIGINT does. Returns false if it cannot, because nothing has called `onInterruption`. */
 export function interrupt(reason: Interrupted): boolean {
   for (const controller of controllers) controller.abort(reason);
   return controllers.length > 0;

@@ -1,5 +1,5 @@
-// Passes standard input on to a job. Input that ends at once goes with the request that starts the job. Other input, as
-// from a terminal or a program that writes now and then, is sent as it comes.
+// Passes standard input on to a job. If the input ends at once, the request that starts the job contains all of it.
+// Other input, for example from a terminal, is sent as it comes.
 import { setTimeout as delay } from 'node:timers/promises';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import type { JobStdin } from '@sandbar/sdk/job-stdin.ts';
@@ -7,7 +7,7 @@ import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 
 /** How long the start of a job waits for the end of its input, ms. Most files and pipes end within this time. */
 const FIRST_WAIT_MS = 50;
-/** How much is read ahead of what the job has accepted, bytes. */
+/** How many bytes may be read before the job has accepted them. */
 const READ_AHEAD_BYTES = 1024 * 1024;
 
 export class JobInput {
@@ -20,11 +20,11 @@ export class JobInput {
     this.#source = source;
     this.#chunks = source[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
     this.#next = this.#chunks.next();
-    // An error is reported where the chunk is waited for.
+    // Do not report an unhandled rejection: the code that waits for the chunk gets the error.
     this.#next.catch(() => {});
   }
 
-  /** Returns the first bytes, up to what the start of a job may bring, and whether they are all. */
+  /** Returns the first bytes, at most as many as fit into the start request, and whether they are the whole input. */
   async first(): Promise<{ bytes: Buffer; isAll: boolean }> {
     if (this.#source.isTTY) return { bytes: this.#rest, isAll: false };
     const over = delay(FIRST_WAIT_MS, undefined, { ref: false });
@@ -41,12 +41,12 @@ export class JobInput {
     }
   }
 
-  /** Writes what follows the first bytes to the job, until the input ends or the command takes no more. */
+  /** Writes the input after the first bytes to the job, until the input ends or the command takes no more. */
   async passOn(stdin: JobStdin): Promise<void> {
     try {
       let written = stdin.write(this.#rest);
       for (;;) {
-        // A write that fails while the next chunk is awaited must end that wait, too.
+        // If a write fails, stop waiting for the next chunk.
         const chunk = await Promise.race([this.#next, written.then(() => this.#next)]);
         if (chunk.done) break;
         this.#advance();

@@ -1,4 +1,4 @@
-// Turns the end of a job into an exit code, and explains on stderr a time-out, a lost machine and cut output.
+// Turns the end of a job into an exit code. After a time-out, a lost machine or cut output it prints an explanation.
 import type { Exec } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import { signalNumber } from '@sandbar/sdk/exec-result.ts';

@@ -42,7 +42,7 @@ afterEach(() => {
 });
 
 describe('the lease of a machine', () => {
-  it('has one renewal at a time, and a delayed one follows at once', async () => {
+  it('sends one renewal at a time, and a renewal that had to wait follows at once', async () => {
     const lease = new Lease({}, LEASE_SEC);
     assert.deepEqual(lease.first(), LEASE);
     lease.keep(machines, 'm');
@@ -78,7 +78,7 @@ describe('the lease of a machine', () => {
     assert.equal(updates.length, 2);
   });
 
-  it('sends the wanted expiry until that has succeeded', async () => {
+  it('sends the wanted expiry again until the service has accepted it', async () => {
     const lease = new Lease({ expires_in_sec: 38, on_expiry: 'stop' }, LEASE_SEC);
     assert.deepEqual(lease.first(), LEASE);
     lease.keep(machines, 'm');
@@ -92,7 +92,7 @@ describe('the lease of a machine', () => {
     await handingOver;
   });
 
-  it('is over when the wanted expiry was sent with success', async () => {
+  it('ends when the service has accepted the wanted expiry', async () => {
     const lease = new Lease({ expires_in_sec: 38, on_expiry: 'stop' }, LEASE_SEC);
     lease.first();
     lease.keep(machines, 'm');

@@ -12,12 +12,12 @@ const LEASE_SEC = 120;
 
 type Expiry = Required<Pick<MachineUpdate, 'expires_in_sec' | 'on_expiry'>>;
 
-/** What the lease needs of the API client. */
+/** The part of the API client that the lease uses. */
 type Updates = Pick<Machines, 'update'>;
 
 export class Lease {
   readonly #leaseSec: number;
-  /** The expiry that the user wants. It counts from when this object was made, just before the create. */
+  /** The expiry that the user wants. It counts from the construction of this object, just before the create. */
   readonly #wanted: Expiry;
   readonly #onLapse: 'destroy' | 'stop';
   readonly #began = performance.now();
@@ -25,11 +25,11 @@ export class Lease {
   /** Whether the machine has the expiry that the user wants, so there is nothing to renew. */
   #isFinal = false;
   #timer: NodeJS.Timeout | undefined;
-  /** The renewal that is under way. There is never a second one, because the older one could be carried out last. */
+  /** The renewal that is under way. Never send two at once, because the service could carry out the older one last. */
   #renewing: Promise<void> | undefined;
   /** Whether a renewal became due while another one was under way. */
   #isDue = false;
-  /** Whether there are no more renewals. */
+  /** Whether renewals have ended for good. */
   #isEnded = false;
 
   constructor(
@@ -38,14 +38,14 @@ export class Lease {
   ) {
     this.#leaseSec = leaseSec;
     this.#wanted = { expires_in_sec, on_expiry };
-    // A destroy would delete the disk of --root-volume, which outlives its machine.
+    // The disk of --root-volume must outlive the machine, and a destroy would delete it.
     this.#onLapse = root_volume_id === undefined ? 'destroy' : 'stop';
   }
 
   /** Returns the expiry for the create: the lease, or what the user wants if that is earlier. */
   first(): Expiry {
     const { expiry, isFinal } = this.#next();
-    // If the create fails, there is nothing to renew either.
+    // Assume that the create succeeds. If it fails, there is nothing to renew anyway.
     this.#isFinal = isFinal;
     return expiry;
   }
@@ -67,7 +67,7 @@ export class Lease {
   /** Ends the renewals and sets the expiry that the user wants. Throws as the API client does. */
   async handOver(machines: Updates, machineId: string): Promise<void> {
     this.#end();
-    // A renewal that is under way must not be carried out after the last change.
+    // Wait for the renewal under way, because the service must not carry it out after the update below.
     await this.#renewing;
     if (this.#isFinal) return;
     await machines.update(machineId, { ...this.#wanted, expires_in_sec: this.#remainingSec() });
@@ -78,7 +78,7 @@ export class Lease {
     clearInterval(this.#timer);
   }
 
-  /** Starts a renewal. While one is under way, which can take longer than the interval, the next one follows it. */
+  /** Starts a renewal. If the previous one is still under way, the new one starts when that has ended. */
   #renew(machines: Updates, machineId: string): void {
     this.#isDue = this.#renewing !== undefined;
     if (this.#isDue) return;
@@ -96,7 +96,7 @@ export class Lease {
       });
   }
 
-  /** The expiry for a request, and whether it is the one that the user wants. */
+  /** The expiry for the next request, and whether it is the expiry that the user wants. */
   #next(): { expiry: Expiry; isFinal: boolean } {
     const wantedSec = this.#remainingSec();
     const isFinal = wantedSec !== null && wantedSec <= this.#leaseSec;
@@ -112,7 +112,7 @@ export class Lease {
   }
 }
 
-/** `SANDBAR_RUN_LEASE_SEC` sets another lease. The service takes no expiry below 10 s. */
+/** `SANDBAR_RUN_LEASE_SEC` replaces the default. Values below 10 s are ignored, because the service refuses them. */
 function leaseSecOf(): number {
   const given = Number(process.env.SANDBAR_RUN_LEASE_SEC);
   return Number.isInteger(given) && given >= MACHINE_BOUNDS.expirySecMin ? given : LEASE_SEC;

@@ -6,12 +6,11 @@ import { loginFile } from '@sandbar/sdk/platform/node.ts';
 
 export type Login = { base_url: string; api_key: string };
 
-/** The path of the file. */
 export function loginPath(): string {
   return loginFile(process.env);
 }
 
-/** Replaces the file. Only its owner can read it, and a crash leaves the old file or the new one. */
+/** Replaces the file. Only its owner can read it. After a crash it is whole: either the old or the new file. */
 export async function writeLogin(login: Login): Promise<void> {
   const file = loginPath();
   const folder = dirname(file);
@@ -34,7 +33,7 @@ export async function writeLogin(login: Login): Promise<void> {
   }
 }
 
-/** Removes the file, whatever it contains. Resolves with whether there was one. */
+/** Removes the file, whatever it contains. Resolves with whether the file existed. */
 export async function removeLogin(): Promise<boolean> {
   try {
     await rm(loginPath());

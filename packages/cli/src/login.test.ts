@@ -76,7 +76,7 @@ describe('sandbar login', () => {
     assert.deepEqual([stored().api_key, modeOf(path.dirname(file)), modeOf(file)], ['sbr_new', '700', '600']);
   });
 
-  it('without an address it uses the one of the other commands, and fails when there is none', async () => {
+  it('without an address it uses the address of the other commands, and fails when they have none', async () => {
     assert.equal((await sandbar(['login'], { SANDBAR_BASE_URL: baseUrl })).code, 0);
     assert.equal(stored().base_url, baseUrl);
     polls = [{ scope: 'full' }];
@@ -146,7 +146,7 @@ describe('sandbar login', () => {
     assert.equal(existsSync(file), false);
   });
 
-  it('says that a variable goes before the login', async () => {
+  it('says that SANDBAR_API_KEY takes precedence over the login', async () => {
     const { stderr } = await sandbar(['login', baseUrl], { SANDBAR_API_KEY: 'other' });
     assert.match(stderr, /^sandbar: SANDBAR_API_KEY is set and goes before this login: unset it$/m);
   });

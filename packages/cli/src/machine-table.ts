@@ -1,10 +1,10 @@
-// Prints machines as a table, with a remark about each that needs one.
+// Prints machines as a table, and remarks on stderr, such as the error of a machine or the volume that keeps its disk.
 import type { Machine } from '@sandbar/contract/machine.ts';
 import { printJson, printLine, printNotice, printRows } from './print.ts';
 
 const HEADINGS = ['ID', 'NAME', 'STATE', 'OPERATION', 'VCPUS', 'MEMORY MB', 'DISK GB', 'IP', 'CREATED', 'EXPIRES'];
 
-/** Prints the answers to requests about single machines: as a table, or as JSON, an array when there are several. */
+/** Prints machines as a table. As JSON, one machine is an object, and several are an array. */
 export function printMachineAnswers(machines: readonly Machine[], isJson: boolean | undefined): void {
   if (isJson) printJson(machines.length === 1 ? machines[0] : machines);
   else printMachines(machines);
@@ -27,7 +27,7 @@ export function printMachines(machines: readonly Machine[]): void {
   machines.forEach(printRemarks);
 }
 
-/** Prints one machine without a table: its state, and what there is to remark. */
+/** Prints one machine without a table: its state and its remarks. */
 export function printMachineLine(machine: Machine): void {
   printLine(`${machine.id}: ${machine.state}`);
   printRemarks(machine);

@@ -16,7 +16,7 @@ import {
 useStandIn();
 
 describe('sandbar machine', () => {
-  it('ls is a table, with states in colour only on a terminal', async () => {
+  it('ls prints a table, with states in colour only on a terminal', async () => {
     for (const line of ['ls', 'machine ls', 'machines', 'machines list']) {
       assert.match(await printed(line), new RegExp(`^ID +NAME .*\\n${MACHINE} +- +running`), line);
     }
@@ -64,7 +64,7 @@ describe('sandbar machine', () => {
     );
   });
 
-  it('a wrong command line is exit code 2 and sends no request', async () => {
+  it('a wrong command line exits with 2 and sends no request', async () => {
     const wrong = ['set', 'set m1', 'set m1 --expires 1w', 'set m1 --expires 5s', 'create m1', 'stop', 'list x'];
     for (const line of [
       ...wrong,
@@ -78,7 +78,7 @@ describe('sandbar machine', () => {
     assert.deepEqual(api.calls, []);
   });
 
-  it('create finds its snapshot and its kept disk by name; run as well', async () => {
+  it('create and run find a snapshot and a root volume by name', async () => {
     api.others = [{ id: ABSENT, name: 'disk' }];
     await sandbar(['machine', 'create', '--snapshot', 'before']);
     await sandbar(['run', '--root-volume', 'disk', '--', 'true']);
@@ -127,7 +127,7 @@ describe('sandbar machine', () => {
     assert.equal((await rm(ABSENT, '--json')).stdout, '');
   });
 
-  it('wait returns at the wanted state, and fails at once when it cannot come any more', async () => {
+  it('wait returns at the wanted state, and fails at once when the machine cannot reach that state', async () => {
     assert.equal((await sandbar(['machine', 'wait', MACHINE])).code, 0);
     api.fields = { state: 'error', error: 'The disk is gone.' };
     const { code, stderr } = await sandbar(['machine', 'wait', MACHINE]);
@@ -139,7 +139,7 @@ describe('sandbar machine', () => {
 });
 
 describe('a machine on the command line', () => {
-  it('by its full id sends no request of its own', async () => {
+  it('is used without a search when its full id is given', async () => {
     await sandbar(['machine', 'get', MACHINE.toUpperCase()]);
     assert.deepEqual(api.calls, [`GET /v1/machines/${MACHINE}`]);
   });
@@ -170,7 +170,7 @@ describe('a machine on the command line', () => {
     }
   });
 
-  it('that several could be is exit code 2 with the candidates, and none is 5; nothing is changed', async () => {
+  it('exits with 2 and the candidates when several match, with 5 when none does, and changes nothing', async () => {
     api.fields = { name: 'web' };
     api.others = [{ id: ABSENT, name: 'web' }];
     const ambiguous = await sandbar(['machine', 'rm', MACHINE, 'web']);

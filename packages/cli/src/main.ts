@@ -14,7 +14,7 @@ type Entry = {
   summary: string;
   /** Loads the module of the command and adds its options, subcommands and action. `program` has all commands. */
   define: (command: Command, program: Command) => Promise<void>;
-  /** Whether the help leaves it out. */
+  /** Whether the help leaves the command out. */
   isHidden?: true;
 };
 
@@ -163,8 +163,8 @@ export const COMMANDS: Record<string, Entry> = {
 };
 
 /**
- * Makes the program with every command by name and summary. It loads only the commands that `isCalled` chooses, because
- * loading takes time.
+ * Makes the program. Every command gets its name and summary, but only the commands that `isCalled` chooses are loaded
+ * completely, because loading takes time.
  */
 export async function defineProgram(isCalled: (name: string) => boolean): Promise<Command> {
   const program = createCommand('sandbar')
@@ -173,7 +173,7 @@ export async function defineProgram(isCalled: (name: string) => boolean): Promis
     .helpOption('-h, --help', 'show this help')
     .helpCommand('help [command]', 'show the help of a command')
     .addHelpText('after', helpText)
-    // Each command parses only the arguments after its own name, so in `sandbar run -- ls --help` ls gets the option.
+    // Options after the name of a command belong to that command, and not to `sandbar`.
     .enablePositionalOptions()
     .exitOverride()
     .configureOutput({ outputError: () => {} });
@@ -219,8 +219,8 @@ function findCalled(program: Command, args: readonly string[]): string {
 }
 
 /**
- * When the reader closes the pipe, as in `sandbar ... | head`, the command ends without an error, and any other failure
- * to write ends it with 1. A command that has to clean up does so first.
+ * Ends the command when it cannot write its output: with exit code 0 when the reader closed the pipe, as in
+ * `sandbar ... | head`, and with 1 after any other error. A command that has to clean up does so first.
  */
 function endWithOutput(): void {
   const interruptBy = ({ code = 'an error of the output' }: NodeJS.ErrnoException): boolean =>
@@ -228,11 +228,12 @@ function endWithOutput(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (!interruptBy(error)) process.exit(error.code === 'EPIPE' ? 0 : 1);
   });
-  // Without a listener, the error would end the process. A command without clean-up goes on without its messages.
+  // Without a listener, an error of stderr would end the process. A command that has no clean-up to do goes on, and its
+  // messages are lost.
   process.stderr.on('error', interruptBy);
 }
 
-/** Runs a command line. Sets the exit code after an error; commands like `run` set others by themselves. */
+/** Runs a command line, and sets the exit code after an error. Commands such as `run` set their own exit codes. */
 export async function main(given: readonly string[]): Promise<void> {
   endWithOutput();
   const args = normalize(given);
@@ -241,7 +242,7 @@ export async function main(given: readonly string[]): Promise<void> {
     await program.parseAsync(args, { from: 'user' });
   } catch (error) {
     const exitCode = exitCodeOfError(error);
-    // The clean-up is done. A request that nobody waits for any more must not keep the process running.
+    // The command has cleaned up. Exit now, because a request that nobody waits for would keep the process running.
     if (error instanceof Interrupted) process.exit(exitCode);
     if (exitCode !== 0) process.exitCode = exitCode;
     report(error, findCalled(program, args));
@@ -253,8 +254,8 @@ function report(error: unknown, called: string): void {
     console.error(`sandbar: ${describeError(error, called)}`);
     return;
   }
-  // The help or the version was asked for, or a group such as `sandbar image` was called without a subcommand. Commander
-  // has printed what there is to print.
+  // Commander has printed the version or the help already. It also prints the help of a group, such as `sandbar image`,
+  // that is called without a subcommand.
   if (error.exitCode === 0 || error.code === 'commander.help') return;
   printNotice(explainUsage(error, called));
 }

@@ -1,7 +1,7 @@
 // Translates command lines that were written for earlier versions of the CLI, so that scripts go on working. The help
 // shows only the new names.
 
-/** The former names of groups and commands. */
+/** The present name of each former group or command. */
 const GROUPS: Readonly<Record<string, string>> = {
   machines: 'machine',
   volumes: 'volume',
@@ -10,7 +10,7 @@ const GROUPS: Readonly<Record<string, string>> = {
   quotas: 'quota',
 };
 
-/** The former names of subcommands, which now are the same in all groups. */
+/** The present name of each former subcommand. The present names are the same in all groups. */
 const VERBS: Readonly<Record<string, string>> = {
   list: 'ls',
   show: 'get',
@@ -22,7 +22,7 @@ const VERBS: Readonly<Record<string, string>> = {
 /** The groups whose subcommands had former names. */
 const RENAMED = new Set(['machine', 'volume', 'snapshot', 'image']);
 
-/** The former commands that deleted data without asking. They get --yes, so that old scripts need no answer. */
+/** The former commands that deleted data without asking. They get --yes, so that old scripts still run unattended. */
 const UNASKED = new Set(['volumes delete', 'snapshots delete', 'snapshots restore', 'machines destroy']);
 
 /** Returns the arguments with the present names. */

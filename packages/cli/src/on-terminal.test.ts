@@ -11,7 +11,7 @@ useStandIn();
 /** Runs the CLI in a terminal and types `answer` when it asks. Terminals end lines with \r\n. */
 async function inTerminal(args: string, answer = '', env: Record<string, string> = {}) {
   const inherited = environment();
-  // Variables that turn colours off, also in CI. They are not part of what is tested.
+  // Remove the variables that turn colours on or off, which CI systems set, for example.
   for (const name of ['NO_COLOR', 'NODE_DISABLE_COLORS', 'FORCE_COLOR', 'CI']) delete inherited[name];
   const line = `'${process.execPath}' '${CLI}' ${args}`;
   const child = spawn('script', ['-qefc', line, '/dev/null'], { env: { ...inherited, TERM: 'xterm', ...env } });
@@ -28,7 +28,7 @@ async function inTerminal(args: string, answer = '', env: Record<string, string>
 }
 
 describe('on a terminal', () => {
-  it('a delete of data asks, and only yes deletes', async () => {
+  it('a command that deletes data asks first, and deletes only after yes', async () => {
     for (const [answer, code] of [
       ['n\r', 1],
       ['\r', 1],

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 
 /**
  * Opens the address in the browser, and does not wait for it. Returns false when this computer has no screen, or when
- * the address is not one of the web. A browser that cannot be started is not reported, because the user also sees the
+ * the address is not an HTTP address. Does not report a browser that fails to start, because the user also sees the
  * address.
  */
 export function openBrowser(address: string): boolean {
@@ -16,11 +16,11 @@ export function openBrowser(address: string): boolean {
   return true;
 }
 
-/** No program gets the address through a shell. */
+/** Returns the command that opens an address, or an empty list. It must not pass the address to a shell. */
 function opener(): string[] {
   const { DISPLAY, WAYLAND_DISPLAY } = process.env;
   if (process.platform === 'darwin') return ['open'];
   if (process.platform === 'win32') return ['rundll32', 'url.dll,FileProtocolHandler'];
-  // Without a screen xdg-open would start a browser for terminals, which nobody could see here.
+  // Without a screen xdg-open would start a text-mode browser, whose output nobody would see.
   return DISPLAY || WAYLAND_DISPLAY ? ['xdg-open'] : [];
 }

@@ -45,7 +45,7 @@ const EXCEPTIONS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   'sandbar ports': { expires_in_sec: '--expires-in' },
 };
 
-/** The codes whose details name fields. In the detail of a full quota `memory_mb` is the name of the quota. */
+/** The error codes whose details name fields. For other codes, `memory_mb` may be the name of a full quota. */
 const NAMING_FIELDS = new Set(['validation_error', 'conflict']);
 
 /** Replaces the fields that an error's `detail` names by the options of the command `called`. */
@@ -55,14 +55,14 @@ export function inWordsOfCli(code: string, detail: string, called: string): stri
   const optionFor = (field: string) => (Object.hasOwn(options, field) ? options[field] : undefined);
   return (
     detail
-      // A field of one word, such as `name`, is also a word of sentences. It is a field where the sentence begins with it.
+      // A name without an underscore, such as `name`, may be an ordinary word. It is a field only at the beginning.
       .replace(/^(\w+)(?:\.(\S+))?(?= (?:must|is required)\b)/, (text, field: string, part: string | undefined) => {
         const option = optionFor(field);
         if (option === undefined) return text;
         return part === undefined || /^\d+$/.test(part) ? option : `${option} ${part}`;
       })
       .replace(/\b(before|after) (from|to)\b/g, (_, word: string, field: string) => `${word} --${field}`)
-      // Names with an underscore, where they stand alone or as `delete_snapshots=true`.
+      // Names with an underscore are fields anywhere in the text. A value as in `delete_snapshots=true` is dropped.
       .replace(/\b([a-z]+(?:_[a-z]+)+)(?:=true)?\b/g, (text, field: string) => optionFor(field) ?? text)
   );
 }

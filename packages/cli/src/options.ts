@@ -91,7 +91,7 @@ export function addJobOptions<A extends unknown[], O extends OptionValues>(comma
   return command as unknown as Command<A, O & JobOptions>;
 }
 
-/** What the job reads as its standard input: that of this process, if `--stdin` was given. */
+/** Returns the standard input of this process, which the job will read, if `--stdin` was given. */
 export function inputOf({ stdin }: JobOptions): NodeJS.ReadStream | undefined {
   return stdin ? process.stdin : undefined;
 }
@@ -102,7 +102,7 @@ export function machineUpdateOf(options: LabelOptions): MachineUpdate {
   return onlyGiven({ name, metadata, expires_in_sec: expiresInSec, on_expiry: onExpiry });
 }
 
-/** The same options, with the ids of the snapshot and of the volumes that are given by name. Throws as `resolveId` does. */
+/** Replaces the names of the snapshot and the volumes in the options by their ids. Throws as `resolveId` does. */
 export async function withSourceIds<T extends MachineOptions>(client: Client, options: T): Promise<T> {
   const snapshot = await resolveGiven(client, 'snapshot', options.snapshot);
   const rootVolume = await resolveGiven(client, 'volume', options.rootVolume);
@@ -131,8 +131,8 @@ export function machineCreateOf(options: MachineOptions): MachineCreate {
 }
 
 /**
- * Makes the request for a terminal that runs the command. Throws UsageError for an option that only a job without a
- * terminal has.
+ * Makes the request for a terminal that runs the command. Throws UsageError for an option that works only without a
+ * terminal.
  */
 export function terminalOf(argv: string[], options: JobOptions, name: string | undefined): TerminalSessionCreate {
   const { user, cwd, env, timeout, mergeOutput } = options;
@@ -143,7 +143,7 @@ export function terminalOf(argv: string[], options: JobOptions, name: string | u
   return { command: argv, ...onlyGiven({ user, cwd }), env: withTerm(env) };
 }
 
-/** Adds the type of the user's terminal to the environment of a command. */
+/** Adds TERM, the type of the user's terminal, to the environment of a command, unless it is set there. */
 export function withTerm(env: Record<string, string> = {}): Record<string, string> {
   const { TERM } = process.env;
   return TERM ? { TERM, ...env } : env;

@@ -1,8 +1,11 @@
-// Copies the output of a job to standard output and standard error, at the speed at which these take it.
+// Copies the output of a job to standard output and standard error, and waits while these take no more.
 import type { ExecStarted, OutputStream } from '@sandbar/contract/exec.ts';
 import type { Execs } from '@sandbar/sdk/execs.ts';
 
-/** Copies both streams until the job ends. `firstPages`: the pages that the answer to the start had. An abort rejects. */
+/**
+ * Copies both streams until the job ends. `firstPages`: the output that the answer to the start request contained.
+ * Rejects when `signal` is aborted.
+ */
 export async function copyOutput(
   execs: Execs,
   machineId: string,
@@ -19,7 +22,7 @@ export async function copyOutput(
   await Promise.all([copy('stdout'), copy('stderr')]);
 }
 
-/** Writes the bytes, and resolves when the target takes more. An abort rejects. */
+/** Writes the bytes, and resolves when the target takes more. Rejects when `signal` is aborted. */
 export async function writeTo(target: NodeJS.WritableStream, bytes: Uint8Array, signal: AbortSignal): Promise<void> {
   if (bytes.length === 0 || target.write(bytes)) return;
   signal.throwIfAborted();

@@ -111,7 +111,7 @@ describe('sandbar ports', () => {
 });
 
 describe('sandbar forward', () => {
-  it('passes connections on until it is interrupted, and resets one that the service refuses', async () => {
+  it('passes connections on until it is interrupted, and resets a connection that the service refuses', async () => {
     for (const [remote, expected] of [
       [80, 'hello'],
       [9, 'ECONNRESET'],

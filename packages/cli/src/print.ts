@@ -5,7 +5,7 @@ import { styleText } from 'node:util';
 /** Control characters, line and paragraph separators, and the characters that change the direction of text. */
 const CONTROL = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
 
-/** Replaces each control character, line ends too, by its escape, such as `\x1b`. */
+/** Replaces each control character, including line ends, by its escape, such as `\x1b`. */
 export function toPrintable(text: string): string {
   return text.replace(CONTROL, (character) => {
     const code = character.charCodeAt(0).toString(16);
@@ -17,7 +17,7 @@ export function printLine(text: string): void {
   console.log(toPrintable(text));
 }
 
-/** The colours of states in tables, on a terminal and without NO_COLOR. */
+/** The colours of states in tables. They are used only on a terminal, and not when NO_COLOR is set. */
 const STATE_COLOURS: Readonly<Record<string, 'green' | 'yellow' | 'red' | 'gray'>> = {
   running: 'green',
   ready: 'green',
@@ -38,7 +38,7 @@ export function printTable(headings: readonly string[], rows: readonly (readonly
   console.log(formatTable(headings, rows));
 }
 
-/** Prints rows as `printTable` does, or the message on stderr when there are none. */
+/** Prints rows as `printTable` does. When there are no rows, prints the message `none` on stderr. */
 export function printRows(headings: readonly string[], rows: readonly (readonly string[])[], none: string): void {
   if (rows.length === 0) console.error(none);
   else printTable(headings, rows);
@@ -62,7 +62,7 @@ function formatTable(headings: readonly string[], rows: readonly (readonly strin
   return lines.map((line) => format(line).join('  ').trimEnd()).join('\n');
 }
 
-/** Colours a cell with a state. `styleText` leaves the text as it is off a terminal and when NO_COLOR is set. */
+/** Colours a cell with a state. `styleText` adds no colour when stdout is no terminal or NO_COLOR is set. */
 function paint(heading: string | undefined, cell: string, padded: string): string {
   if (heading !== 'STATE' && heading !== 'STATUS') return padded;
   const colour = Object.hasOwn(STATE_COLOURS, cell) ? STATE_COLOURS[cell] : undefined;

@@ -1,4 +1,4 @@
-// Shows on a terminal how far a transfer is: one line on stderr that is drawn again, and removed at the end.
+// Shows the progress of a transfer in one line on stderr, if that is a terminal. The line is removed at the end.
 import { formatBytes } from './print.ts';
 
 const DRAW_MS = 100;

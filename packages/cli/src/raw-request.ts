@@ -12,9 +12,9 @@ export type RawRequest = {
 };
 
 /**
- * Sends the request with the key. A header of the request replaces the one that is sent by default. It does not
- * follow redirects, but returns them. Throws ConnectionError when there is no answer, UsageError for a request that HTTP
- * does not allow, such as a GET with a body, and ConfigurationError for such a key. No message contains the key.
+ * Sends the request with the key. Headers of the request replace the default headers. Returns a redirect instead of
+ * following it. Throws ConnectionError when there is no answer, UsageError for a request that HTTP does not allow, such
+ * as a GET with a body, and ConfigurationError for a key that no header can carry. No error message contains the key.
  */
 export async function sendRaw(
   { baseUrl, apiKey }: { baseUrl: string; apiKey: string },
@@ -24,7 +24,7 @@ export async function sendRaw(
     const all = new Headers({
       'user-agent': 'sandbar-cli/0.1.0',
       accept: '*/*',
-      // The body is printed as it comes.
+      // Ask for an uncompressed body, because it is printed as it comes.
       'accept-encoding': 'identity',
       ...(body === undefined ? {} : { 'content-type': 'application/json' }),
     });
@@ -49,7 +49,7 @@ export async function sendRaw(
 
 const BAD_KEY = 'the API key has characters that no key has, such as a line break: sandbar login makes a new one';
 
-/** Sets a header. The error for one that HTTP does not allow is made here, because the message of fetch has the value. */
+/** Sets a header. For an invalid value throws `makeError()`, because the message of `Headers` contains the value. */
 function setSecret(headers: Headers, name: string, value: string, makeError: () => Error): void {
   try {
     headers.set(name, value);
@@ -58,7 +58,7 @@ function setSecret(headers: Headers, name: string, value: string, makeError: () 
   }
 }
 
-/** `Request` throws a TypeError for a bad method or body. */
+/** Turns the TypeError that `Request` throws for a bad method or body into a UsageError. */
 function build(make: () => Request): Request {
   try {
     return make();

@@ -5,7 +5,7 @@ import type { Client } from '@sandbar/sdk/client.ts';
 import type { Files } from '@sandbar/sdk/files.ts';
 import { resolveId } from './resolve-id.ts';
 
-/** `machine`: as the user has typed it, so perhaps a name. */
+/** `machine` is what the user typed: an id, the beginning of an id, or a name. */
 export type RemotePath = { machine: string; path: string };
 
 /** Splits `MACHINE:/path`. Undefined for a path on this computer, such as `a/b`, `./a:b` or `-`. */
@@ -16,7 +16,7 @@ export function findRemotePath(text: string): RemotePath | undefined {
   return { machine, path };
 }
 
-/** Throws InvalidArgumentError for a path on this computer. */
+/** Splits `MACHINE:/path`. Throws InvalidArgumentError for a path on this computer. */
 export function parseRemotePath(text: string): RemotePath {
   const remote = findRemotePath(text);
   if (remote) return remote;
@@ -34,13 +34,13 @@ export function parseMode(text: string): number {
   throw new InvalidArgumentError('It must be an octal number such as 0644.');
 }
 
-/** The path for a copy of `source` in a directory. A source such as `dir/.` means what is in the directory. */
+/** Returns the path for a copy of `source` in a directory. For `dir/.` the contents of `dir` go into the directory. */
 export function pathInside(directory: string, source: string): string {
   const isContents = /(^|\/)\.\/?$/.test(source);
   return isContents ? directory : posix.join(directory, posix.basename(source));
 }
 
-/** The files of the machine that the path names. Throws as `resolveId` does. */
+/** Finds the machine of the path and returns its files. Throws as `resolveId` does. */
 export async function filesOf(client: Client, { machine }: RemotePath): Promise<Files> {
   return client.files(await resolveId(client, 'machine', machine));
 }

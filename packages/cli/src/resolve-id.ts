@@ -8,20 +8,20 @@ type Named = { id: string; name: string };
 export type Kind = 'machine' | 'volume' | 'snapshot' | 'key';
 
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
-/** A shorter beginning of an id is taken as a name only. */
+/** A text with fewer characters is looked up only as a name, and not as the beginning of an id. */
 const PREFIX_CHARACTERS = 4;
 const CANDIDATES_SHOWN = 10;
 
 /** How arguments that name an object are described in the help. */
 export const BY_NAME = 'by id, by the first characters of its id (4 or more) or by its name';
 
-/** Returns the id. A full id sends no request. Throws UsageError when several match, and CliError when none does. */
+/** Returns the id. A full id needs no request. Throws UsageError when several match, and CliError when none does. */
 export async function resolveId(client: Client, kind: Kind, text: string): Promise<string> {
   return findId(kind, text, `sandbar ${kind} ls`, () => listOf(client, kind));
 }
 
 /**
- * Returns the ids in the given order, each once. It looks at all of them before it returns, so that a command with a
+ * Returns the ids in the given order, without duplicates. A command finds all ids before it changes anything, so a
  * mistake in its arguments changes nothing. Throws as `resolveId` does.
  */
 export async function resolveIds(client: Client, kind: Kind, texts: readonly string[]): Promise<string[]> {
@@ -40,7 +40,7 @@ export async function resolveJob(client: Client, machineId: string, text: string
   return findId('job', text, `sandbar jobs ${machineId}`, () => client.execs.list(machineId));
 }
 
-/** Resolves an option, which may not be given. */
+/** Returns the id that an option names, or undefined when the option is not given. */
 export async function resolveGiven(client: Client, kind: Kind, text: string | undefined): Promise<string | undefined> {
   return text === undefined ? undefined : resolveId(client, kind, text);
 }

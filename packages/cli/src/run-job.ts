@@ -15,8 +15,8 @@ const FIRST_WAIT_MS = 300;
 const CANCEL_FOR_MS = 10_000;
 
 /**
- * Starts the command, shows its output and resolves with its exit code. `source` is what the command reads as its
- * standard input, if anything. An abort cancels the job and rejects.
+ * Starts the command, shows its output and resolves with its exit code. The command reads `source`, if given, as its
+ * standard input. When `signal` is aborted, cancels the job and rejects.
  */
 export async function runJob(
   sandbar: Client,
@@ -25,7 +25,7 @@ export async function runJob(
   signal: AbortSignal,
   source?: NodeJS.ReadStream,
 ): Promise<number> {
-  // Generated here, so that an interruption can cancel the job even before the start request is answered.
+  // Choose the id here, so that an interruption can cancel the job even before the start request is answered.
   const id = randomUUID();
   const { execs } = sandbar;
   const input = source && new JobInput(source);
@@ -36,8 +36,8 @@ export async function runJob(
     const { output, ...started } = await execs.start(
       machineId,
       { ...command, ...stdinOf(first), exec_id: id },
-      // While more input follows, do not wait for the job to end: the job rarely ends soon, and its input would have to
-      // wait.
+      // If more input follows, do not wait for the job to end. The input would have to wait too, and the job may not
+      // end without it.
       { ...(isOpen ? {} : { waitMs: FIRST_WAIT_MS }), signal },
     );
     const running = { signal: AbortSignal.any([signal, ended.signal]) };

@@ -1,4 +1,4 @@
-// Connects the user's terminal with one in a machine, until the program there ends or the user leaves.
+// Connects the user's terminal to a terminal in a machine, until the program there ends or the user leaves.
 import { spawnSync } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
@@ -13,9 +13,9 @@ import { TerminalEscape } from './terminal-escape.ts';
 
 /** How long a connection must be broken before the user is told, ms. Most breaks are over sooner. */
 const TELL_AFTER_MS = 1_000;
-/** How long leaving waits until the keys before it are sent, ms. */
+/** When the user leaves, how long to wait until the keys typed before are sent, in milliseconds. */
 const LEAVE_MS = 1_000;
-/** Standard input is not read while more bytes than this wait for the terminal. */
+/** Standard input is paused while more than this many bytes wait to be sent to the terminal. */
 const WAITING_BYTES = 64 * 1024;
 
 /**
@@ -62,7 +62,7 @@ export async function runTerminal(
   return exit.code ?? 128 + signalNumber(exit.signal);
 }
 
-/** Throws UsageError unless a user is at the terminal. */
+/** Throws UsageError unless standard input and output are a terminal. */
 export function requireTerminal(): void {
   if (process.stdin.isTTY && process.stdout.isTTY) return;
   throw new UsageError(
@@ -81,7 +81,7 @@ function sendInput(terminal: TerminalConnection): () => void {
     if (waiting > WAITING_BYTES) stdin.pause();
     const writing = terminal.write(bytes);
     if (leaves) {
-      // What was typed before is sent, unless there is no connection.
+      // Send what was typed before, but do not wait for long, because the connection may be broken.
       await Promise.race([writing, delay(LEAVE_MS, undefined, { ref: false })]);
       terminal.leave();
     }
@@ -90,8 +90,8 @@ function sendInput(terminal: TerminalConnection): () => void {
     if (stdin.isPaused() && waiting <= WAITING_BYTES && stdin.isRaw) stdin.resume();
   };
   stdin.setRawMode(true);
-  // In Node's raw mode the terminal still turns a line feed into a carriage return and a line feed, which breaks
-  // programs that fill the screen.
+  // Even in Node's raw mode the terminal turns a line feed into a carriage return and a line feed. Turn this off,
+  // because it breaks full-screen programs.
   spawnSync('stty', ['-opost'], { stdio: ['inherit', 'ignore', 'ignore'] });
   stdin.on('data', onData);
   return () => {
@@ -112,7 +112,7 @@ function sizeOfScreen(): { cols: number; rows: number } {
   };
 }
 
-/** Tells the user about the connection, on lines of their own between the output of the program. */
+/** Prints notices about the connection. Each notice has its own line within the output of the program. */
 class Notices {
   #timer: NodeJS.Timeout | undefined;
   #isTold = false;

@@ -20,7 +20,7 @@ describe('sandbar run and exec', () => {
     assert.deepEqual(JSON.parse(api.bodies[0] ?? ''), { memory_mb: 256, expires_in_sec: 120, on_expiry: 'destroy' });
   });
 
-  it('a short command is one request between the create and the destroy', async () => {
+  it('a short command needs one request between the create and the destroy', async () => {
     api.stdout = Buffer.from('short');
     assert.equal((await sandbar(['run', '--', 'x'])).stdout.toString(), 'short');
     assert.deepEqual(api.calls, [
@@ -47,7 +47,7 @@ describe('sandbar run and exec', () => {
     assert.equal(api.calls.at(-1), `DELETE /v1/machines/${MACHINE}`);
   });
 
-  it('when the service stays unavailable, the machine is left and named', async () => {
+  it('when the service stays unavailable, the machine is kept and its id is printed', async () => {
     api.firstPageBytes = 0;
     api.refusals = 1000;
     api.retryAfter = '3600';
@@ -84,7 +84,7 @@ describe('sandbar run and exec', () => {
     assert.equal(JSON.parse(api.bodies[2] ?? '').name, 'other');
   });
 
-  it('a signal is 128 and its number, a time-out 124', async () => {
+  it('the exit code is 128+n when signal n ended the command, and 124 after a time-out', async () => {
     api.job = { status: 'exited', exit_code: null, signal: 'SIGTERM' };
     assert.equal((await sandbar(['run', '--', 'x'])).code, 143);
     // A real-time signal has no name.
@@ -106,7 +106,7 @@ describe('sandbar run and exec', () => {
     assert.equal((await sandbar(['run', '--rm', 'x'])).code, 2);
   });
 
-  it("--expires of a kept machine is set at the end, and is the machine's expiry at once when it is early", async () => {
+  it('a kept machine gets its --expires at the end, or at the create when it is earlier than the lease', async () => {
     await sandbar(['run', '--rm=false', '--expires', '1h', '--on-expiry', 'stop', '--', 'x']);
     const [created, , changed] = api.bodies.map((body) => JSON.parse(body));
     assert.deepEqual(created, { expires_in_sec: 120, on_expiry: 'destroy' });
@@ -134,7 +134,7 @@ describe('sandbar run and exec', () => {
     assert.deepEqual([on_expiry, root_volume_id], ['stop', VOLUME]);
   });
 
-  it('output that was cut at the limit is exit code 3 with a message, unless the command failed', async () => {
+  it('output that was cut at the limit gives a message, and exit code 3 unless the command failed', async () => {
     api.jobFields = { truncated: true };
     const cut = await sandbar(['run', '--', 'x']);
     assert.equal(cut.code, 3);
@@ -155,7 +155,7 @@ describe('sandbar run and exec', () => {
     }
   });
 
-  it('-i sends what is typed at once, and its end when it ends', async () => {
+  it('-i sends typed input at once, and then the end of the input', async () => {
     api.job = { status: 'running', exit_code: null, signal: null };
     const child = start(['exec', '-i', MACHINE, '--', 'cat']);
     await until(() => api.calls.some((call) => call.endsWith('/execs')));
@@ -170,7 +170,7 @@ describe('sandbar run and exec', () => {
     assert.deepEqual(await once(child, 'close'), [3, null]);
   });
 
-  it('-i ends with the command, although its input goes on', async () => {
+  it('-i ends when the command ends, even if the input goes on', async () => {
     api.job = { status: 'running', exit_code: null, signal: null };
     const child = start(['exec', '-i', MACHINE, '--', 'cat']);
     await until(() => api.outputs.length === 2);
@@ -178,7 +178,7 @@ describe('sandbar run and exec', () => {
     assert.deepEqual(await once(child, 'close'), [4, null]);
   });
 
-  it('-i goes on without input when the command has closed it, and fails when the service is away', async () => {
+  it('-i goes on without input when the command closes its stdin, and fails when the service does', async () => {
     api.job = { status: 'running', exit_code: null, signal: null };
     for (const [refusal, code] of [
       [{ status: 409, code: 'conflict' }, 5],
@@ -197,7 +197,7 @@ describe('sandbar run and exec', () => {
     }
   });
 
-  it('-i leaves Ctrl-C as it is: it cancels the job', async () => {
+  it('with -i, Ctrl-C still cancels the job', async () => {
     api.job = { status: 'running', exit_code: null, signal: null };
     const child = start(['exec', '-i', MACHINE, '--', 'cat']);
     await until(() => api.outputs.length === 2);
@@ -230,7 +230,7 @@ describe('sandbar run and exec', () => {
     assert.equal(api.calls.at(-1), `DELETE /v1/machines/${MACHINE}`);
   });
 
-  it('cleans up as at Ctrl-C, with exit code 0, when the reader of its output ends', async () => {
+  it('cleans up as after Ctrl-C, but exits with 0, when the reader of its output ends', async () => {
     for (const [stream, args, last] of [
       ['stdout', ['run', '--', 'yes'], `DELETE /v1/machines/${MACHINE}`],
       ['stderr', ['run', '--', 'yes'], `DELETE /v1/machines/${MACHINE}`],

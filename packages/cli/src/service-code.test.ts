@@ -1,4 +1,4 @@
-// Tests the commands for the computer of the service in a CLI that was installed without the service.
+// Tests the commands that need the code of the service, in a CLI that was installed without this code.
 import assert from 'node:assert/strict';
 import { cpSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
@@ -39,7 +39,7 @@ describe('a CLI that was installed without the service', () => {
     });
   }
 
-  it('knows the help of these commands', async () => {
+  it('prints the help of these commands', async () => {
     const { code, stdout } = await run(process.execPath, [cli, 'up', '--help'], environment({}));
     assert.equal(code, 0);
     assert.match(stdout.toString(), /--foreground/);

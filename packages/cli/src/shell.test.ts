@@ -19,10 +19,10 @@ const TERMINAL_ID = '019b7c21-3c4d-7e5f-8a6b-7c8d9e0f1a2b';
 let calls: string[] = [];
 /** The bodies of the requests for tickets. */
 let asked: Record<string, unknown>[] = [];
-/** What the terminal gets: input as text, and sizes. */
+/** What the terminal has received: all input as text, and the sizes. */
 let input = '';
 let sizes: string[] = [];
-/** Answers what was typed so far. */
+/** Called after each input with all input so far. It may answer on the socket. */
 let onInput: (socket: WebSocket, input: string) => void = () => {};
 
 const webSockets = new WebSocketServer({ noServer: true });
@@ -111,7 +111,7 @@ describe('sandbar shell', () => {
     );
     assert.equal(code, 7);
     assert.equal(input, '\u0003\u001b[Aü\u0004 end');
-    // A line feed alone goes down and not to the left.
+    // The line feed arrives without a carriage return.
     assert(text.endsWith('prompt> one\ntwo'), JSON.stringify(text));
     assert.deepEqual(asked, [{ env: { TERM: 'vt100', A: 'b' }, user: 'me', cwd: '/srv', cols: 90, rows: 25 }]);
   });

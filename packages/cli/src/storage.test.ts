@@ -35,7 +35,7 @@ describe('sandbar volume', () => {
     assert.equal(several.length, 2);
   });
 
-  it('rm deletes only with --yes when there is nobody to ask; the former delete goes on without', async () => {
+  it('without a terminal, rm deletes only with --yes, but its former name `delete` needs no --yes', async () => {
     const { code, stderr } = await sandbar(['volume', 'rm', VOLUME]);
     assert.equal(code, 2);
     assert.match(stderr, /^sandbar: Delete .* with all data\? Nothing was changed: .*--yes\n$/);
@@ -47,7 +47,7 @@ describe('sandbar volume', () => {
     }
   });
 
-  it('a wrong command line is exit code 2 and sends no request', async () => {
+  it('a wrong command line exits with 2 and sends no request', async () => {
     const wrong = ['rm', 'detach', 'get', 'attach v1', 'attach v1 m1 m2', 'ls v1', 'create', 'create --size big'];
     wrong.push('create --size 5 v1', 'ls --size 5', 'attach v1 m1 --name x', 'create --size 5 --path /x', 'format v1');
     for (const line of wrong) assert.equal((await sandbar(['volume', ...line.split(' ')])).code, 2, line);
@@ -84,7 +84,7 @@ describe('sandbar snapshot', () => {
     assert.deepEqual(api.bodies, ['{"name":"x","memory":true}', '{}', '']);
   });
 
-  it('rm and restore change nothing without --yes when there is nobody to ask; the former names go on', async () => {
+  it('without a terminal, rm and restore need --yes, but their former names do not', async () => {
     for (const action of ['rm', 'restore']) {
       assert.equal((await sandbar(['snapshot', action, SNAPSHOT])).code, 2);
     }
@@ -93,7 +93,7 @@ describe('sandbar snapshot', () => {
     assert.equal((await sandbar(['snapshots', 'delete', SNAPSHOT])).code, 0);
   });
 
-  it('a wrong command line is exit code 2 and sends no request', async () => {
+  it('a wrong command line exits with 2 and sends no request', async () => {
     const wrong = ['create', 'create m1 m2', 'restore', 'restore s1 s2', 'restore s1 --memory', 'get', 'rm', 'ls a b'];
     for (const line of [...wrong, 'ls --name x', 'freeze m1']) {
       assert.equal((await sandbar(['snapshot', ...line.split(' ')])).code, 2, line);

@@ -32,7 +32,7 @@ describe('the keys ~.', () => {
     assert.equal(press('~', '~', '~.'), '~~.');
   });
 
-  it('hold back no other character than the first ~', () => {
+  it('delay no character except the first ~', () => {
     assert.equal(press('~/bin/x\r'), '~/bin/x\r');
     assert.equal(press('~'), '');
     assert.equal(press('~\r', '~.'), '~\r!');

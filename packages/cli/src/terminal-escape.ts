@@ -5,15 +5,15 @@ const DOT = 0x2e;
 const LINE_ENDS: ReadonlySet<number> = new Set([0x0a, 0x0d]);
 
 export type Keys = {
-  /** What goes to the terminal. */
+  /** The keys to send to the terminal. */
   bytes: Uint8Array;
-  /** Whether the user leaves. Nothing after the sequence goes to the terminal. */
+  /** Whether the user leaves the terminal. Keys after the sequence are dropped. */
   leaves: boolean;
 };
 
 /**
- * Takes the keys of a user as they are pressed. A `~` at the beginning of a line is held back until the next key: `~.`
- * leaves, `~~` is one `~`, and before every other key it is a `~`.
+ * Takes the keys of a user as they are pressed. Holds back a `~` at the beginning of a line until the next key: `~.`
+ * leaves the terminal, `~~` sends one `~`, and with any other key both keys are sent.
  */
 export class TerminalEscape {
   #isAtLineStart = true;

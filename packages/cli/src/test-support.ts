@@ -13,7 +13,7 @@ export const CLI = path.resolve(import.meta.dirname, '../bin/sandbar.mjs');
 export type Call = { method: string; url: string; headers: IncomingHttpHeaders; body: Buffer };
 export type Handler = (call: Call, response: ServerResponse) => void;
 
-/** Starts a server that ends with the test file. `answer` gets each request with its whole body. */
+/** Starts a server that stops after the test file. `answer` gets each request with its whole body. */
 export async function startServer(answer: Handler): Promise<string> {
   const server = createServer(async (request, response) => {
     const body = Buffer.concat(await request.toArray());
@@ -40,7 +40,7 @@ export function makeFolder(): string {
   return folder;
 }
 
-/** The environment of this process without settings of Sandbar, and with `more`. Undefined removes a variable. */
+/** This process's environment without SANDBAR_ variables, plus `more`. The value undefined removes a variable. */
 export function environment(more: Record<string, string | undefined>): NodeJS.ProcessEnv {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SANDBAR_'));
   return { ...Object.fromEntries(inherited), SANDBAR_HOME: '/nowhere/sandbar', ...more };
@@ -51,7 +51,7 @@ export type Ended = { code: number | null; stdout: Buffer; stderr: string };
 /** Runs a program to its end, with `input` as its standard input. */
 export async function run(program: string, args: string[], env: NodeJS.ProcessEnv, input = ''): Promise<Ended> {
   const child = spawn(program, args, { env });
-  // A program that does not read its input may have ended already.
+  // Ignore the error when the program ends without reading its input.
   child.stdin.on('error', () => undefined);
   child.stdin.end(input);
   const [out, error, [code]] = await Promise.all([

@@ -1,5 +1,6 @@
-// The names by which a browser may address the server. A web page whose name an attacker has pointed at this computer
-// (DNS rebinding) sends that name as Host and Origin, and is refused.
+// The host names by which a browser may address the server. In a DNS rebinding attack, the attacker lets the name of
+// their web page point to this computer. The requests of that page have its name as Host and Origin, so the server
+// refuses them.
 import { networkInterfaces } from 'node:os';
 import { localhostAllowedHostnames } from '@modelcontextprotocol/server';
 

@@ -1,4 +1,4 @@
-// A command that has ended as the tools show it: how it ended, and the beginning of its output.
+// What the tools show of a command that has ended: how it ended, and the beginning of its output.
 import { exitCodeOf } from '@sandbar/sdk/exec-result.ts';
 import { z } from 'zod';
 import { readOnHint } from './output-part.ts';
@@ -21,7 +21,7 @@ export const execFields = {
 export const ExecRecord = z.object(execFields);
 export type ExecRecord = z.infer<typeof ExecRecord>;
 
-/** Throws JobLostError when the machine stopped or died under the job. */
+/** Throws JobLostError when the machine stopped or died while the job ran. */
 export function toExecRecord({ job, stdout, stderr }: EndedJob): ExecRecord {
   return {
     job_id: job.id,
@@ -37,7 +37,7 @@ export function toExecRecord({ job, stdout, stderr }: EndedJob): ExecRecord {
   };
 }
 
-/** How the command ended, then its output. `hintOf` makes the sentence about output that is missing. */
+/** Says how the command ended, then shows its output. `hintOf` makes the sentence about missing output. */
 export function execText(ended: EndedJob, hintOf: typeof readOnHint = readOnHint): string {
   const { job, stdout, stderr } = ended;
   const { exit_code, signal, timed_out } = toExecRecord(ended);

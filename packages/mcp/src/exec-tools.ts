@@ -12,14 +12,14 @@ import { readOnHint, toOutputPart } from './output-part.ts';
 import { runToEnd } from './run-to-end.ts';
 import { DESTROYS, defineTool, READS, type RegisterTool, RUNS } from './tool.ts';
 
-/** The time limit of a command that a call waits for, seconds. Most clients give up before the maximum. */
+/** The time limit of a command whose end the call waits for, seconds. Most clients give up before the maximum. */
 const WAITED_SEC_DEFAULT = 120;
 const WAITED_SEC_MAX = 3600;
 
 /** How long exec_cancel waits for the end of the job, ms. */
 const CANCEL_WAIT_MS = 10_000;
 
-/** What to run, and where. */
+/** The arguments that say what to run, and where. */
 const commandFields = {
   command: z.string().min(1).max(100_000).describe('Run by /bin/sh -c.'),
   cwd: absolutePath.optional().describe('Default: the home directory.'),
@@ -28,7 +28,7 @@ const commandFields = {
   stdin: z.string().max(300_000).optional().describe('Standard input.'),
 };
 
-/** The arguments of a command that the call waits for; `machine_run` has them, too. */
+/** The arguments of `exec` and `machine_run`, which wait for the end of the command. */
 export const waitedCommand = {
   ...commandFields,
   timeout_sec: z
@@ -44,7 +44,7 @@ type Command = { command: string } & {
   [K in 'cwd' | 'user' | 'stdin']?: string | undefined;
 } & { env?: Record<string, string> | undefined; timeout_sec: number };
 
-/** The request of the API for the arguments of a command. */
+/** Turns the arguments of a tool into the request of the API. */
 export function execCreate({ command, cwd, env, user, stdin, timeout_sec: timeoutSec }: Command): ExecCreate {
   return execCreateOf(command, { cwd, env, user, stdin, timeoutSec });
 }
@@ -104,7 +104,7 @@ const execStart = defineTool({
   output: JobRecord,
   annotations: RUNS,
   run: async (args, { client, signal }) => {
-    // The start does not get the signal. The caller of a cancelled call never learns the id, so cancel the job here.
+    // Do not pass the signal to the start: the caller of a cancelled call never learns the id, so cancel the job here.
     const job = await client.execs.start(args.machine_id, execCreate(args));
     if (signal.aborted) await client.execs.cancel(args.machine_id, job.id);
     return { data: toJobRecord(job), text: jobLine(job) };
@@ -152,7 +152,7 @@ const execCancel = defineTool({
   annotations: DESTROYS,
   run: async ({ machine_id, job_id }, { client, signal }) => {
     const cancelled = await client.execs.cancel(machine_id, job_id, { signal });
-    // The service answers before the processes have ended.
+    // The service answers a cancel before the processes have ended, so wait for their end.
     const isRunning = cancelled.status === 'running';
     const job = isRunning ? await client.execs.get(machine_id, job_id, { waitMs: CANCEL_WAIT_MS, signal }) : cancelled;
     return { data: toJobRecord(job), text: jobLine(job) };

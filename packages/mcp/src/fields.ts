@@ -1,4 +1,4 @@
-// Arguments that several tools have.
+// Arguments that several tools share.
 import { z } from 'zod';
 
 const id = z.string().regex(/^[0-9a-f-]{36}$/, 'must be an id (UUID), not a name');
@@ -7,9 +7,9 @@ export const machineId = id;
 export const jobId = id;
 export const snapshotId = id;
 
-/** The most bytes of a text that one call returns unless the caller wants another number. */
+/** By default, one call returns at most this many bytes of text. */
 export const MAX_BYTES_DEFAULT = 20_000;
-/** One page of the API. */
+/** The caller can ask for at most this many bytes. They fit into one page of the API. */
 export const MAX_BYTES_LIMIT = 1_000_000;
 
 export const maxBytes = z
@@ -20,8 +20,8 @@ export const maxBytes = z
   .describe('Most bytes to return.');
 
 /**
- * At most 1 TB, which is larger than any file or output. Without a maximum, the schema that agents read would have the
- * much longer number 9007199254740991.
+ * The maximum, 1 TB, is larger than any file or output. It makes the schema that agents read shorter: without it, the
+ * schema would have the maximum 9007199254740991.
  */
 export const offset = z.int().min(0).max(1e12).default(0).describe('First byte to return.');
 

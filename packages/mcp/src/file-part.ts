@@ -11,14 +11,14 @@ import { asText, completeLength, continuationBytes } from './text-part.ts';
 export const FILE_ENCODINGS = ['utf-8', 'base64'] as const;
 export type FileEncoding = (typeof FILE_ENCODINGS)[number];
 
-/** `size`: of the whole file, null when it is unknown, as of files in /proc. */
+/** `size`: the size of the whole file. It is null when unknown, for example for a file in /proc. */
 export type FileBytes = { bytes: Uint8Array; offset: number; size: number | null; isEnd: boolean };
 
 export type FilePart = {
   content: string;
   encoding: FileEncoding;
   offset: number;
-  /** Where to read on; null at the end of the file. */
+  /** The position from which to read the rest; null at the end of the file. */
   nextOffset: number | null;
 };
 
@@ -35,11 +35,11 @@ export async function readFileBytes(
   try {
     response = await client.request('GET', url, { headers, signal });
   } catch (error) {
-    // An empty file has no first byte.
+    // The file is empty, so even a range that begins at 0 is refused.
     if (!(error instanceof RangeNotSatisfiableError && offset === 0)) throw error;
     return { bytes: new Uint8Array(), offset, size: 0, isEnd: true };
   }
-  // The service sends the whole file when it has no size.
+  // The service sends the whole file instead of the range when the file has no size.
   const isWhole = response.status !== 206;
   const skipped = isWhole ? offset : 0;
   const sent = await readAtMost(client, response, skipped + maxBytes + 1, signal);
@@ -86,7 +86,7 @@ async function readAtMost(
   return concatBytes(chunks);
 }
 
-/** The size of the whole file: in Content-Range of a part, in Content-Length of the whole. */
+/** The size of the whole file. It is in Content-Range if the response is a part of the file, else in Content-Length. */
 function sizeOf({ status, headers }: Response): number | null {
   const text = status === 206 ? headers.get('content-range')?.split('/')[1] : headers.get('content-length');
   return text === null || text === undefined || !/^\d+$/.test(text) ? null : Number(text);

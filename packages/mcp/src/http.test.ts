@@ -1,4 +1,4 @@
-// The server over HTTP: keys, sessions, hosts and origins, cancelled calls, and its end.
+// Tests the MCP server over HTTP: API keys, sessions, hosts and origins, cancelled calls, and the end of the server.
 import assert from 'node:assert/strict';
 import { request as httpRequest } from 'node:http';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
@@ -42,7 +42,7 @@ async function connect(apiKey: string, mode: (typeof MODES)[number] = 'legacy') 
   return { agent, transport };
 }
 
-/** Sends a message as a client would. `fetch` cannot set the header Host. */
+/** Sends a message as a client would. It does not use `fetch`, because `fetch` cannot set the header Host. */
 function post(headers: Record<string, string>, message: object = INITIALIZE, path?: string) {
   return new Promise<{ status: number; headers: Record<string, unknown>; body: string }>((resolve, reject) => {
     const all = { 'content-type': 'application/json', accept: 'application/json, text/event-stream', ...headers };
@@ -70,7 +70,7 @@ describe('the API key', () => {
     assert.equal(service.requests.length, 0);
   });
 
-  it('is refused when the service does not know it, and asked for once a minute when it does', async () => {
+  it('is refused when the service does not know it; a valid key is checked once a minute', async () => {
     assert.equal((await post({ authorization: 'Bearer sbr_wrong' })).status, 401);
     for (const mode of MODES) await assert.rejects(connect('sbr_wrong', mode));
     const before = service.requests.length;
@@ -78,7 +78,7 @@ describe('the API key', () => {
     assert.equal(service.requests.length, before + 1);
   });
 
-  it('is 503 when the service does not answer', async () => {
+  it('gets status 503 when the service does not answer', async () => {
     const lonely = await serveHttp({ port: 0, baseUrl: 'http://127.0.0.1:1' });
     const answer = await fetch(lonely.url, { method: 'POST', headers: { authorization }, body: '{}' });
     assert.equal(answer.status, 503);
@@ -86,7 +86,7 @@ describe('the API key', () => {
   });
 
   for (const mode of MODES) {
-    it(`of each caller goes to the service ("${mode}")`, async () => {
+    it(`of each caller is sent to the service ("${mode}")`, async () => {
       const agents = await Promise.all(KEYS.map((key) => connect(key, mode)));
       await Promise.all(agents.map(({ agent }) => getMachine(agent)));
       const used = service.requests.filter(({ path }) => path.startsWith('/v1/machines/'));
@@ -113,7 +113,7 @@ describe('a session', () => {
     await agent.close();
   });
 
-  it('that was used least recently ends when a key opens too many', async () => {
+  it('ends as the least recently used when its key opens too many sessions', async () => {
     const idOf = async (headers = { authorization }) => String((await post(headers)).headers['mcp-session-id']);
     const other = await idOf({ authorization: 'Bearer sbr_two' });
     const first = await idOf();
@@ -127,18 +127,18 @@ describe('a session', () => {
 });
 
 describe('a request of a web page', () => {
-  it('is refused by its Host or Origin', async () => {
+  it('is refused when its Host or Origin is foreign', async () => {
     assert.equal((await post({ authorization, host: 'evil.example' })).status, 403);
     assert.equal((await post({ authorization, origin: 'http://evil.example' })).status, 403);
     assert.equal((await post({ authorization, origin: 'null' })).status, 403);
     assert.equal((await post({ authorization, host: 'localhost:1', origin: 'http://localhost:5173' })).status, 200);
   });
 
-  it('to another path is 404', async () => {
+  it('to another path gets status 404', async () => {
     assert.equal((await post({ authorization }, INITIALIZE, '/')).status, 404);
   });
 
-  it('may name a host that the server was told', async () => {
+  it('may name a host of the option allowedHosts', async () => {
     const named = await serveHttp({ port: 0, baseUrl: service.baseUrl, allowedHosts: ['mcp.example'] });
     const { port } = new URL(named.url);
     assert.equal(
@@ -169,7 +169,7 @@ function serveEndlessJob() {
 describe('a running call', () => {
   const exec = { name: 'exec', arguments: { machine_id: MACHINE_ID, command: 'x' } };
   for (const mode of MODES) {
-    it(`that its caller cancels cancels the job ("${mode}")`, async () => {
+    it(`cancels its job when the caller cancels the call ("${mode}")`, async () => {
       const job = serveEndlessJob();
       const { agent } = await connect('sbr_one', mode);
       const abort = new AbortController();
@@ -181,7 +181,7 @@ describe('a running call', () => {
       await agent.close();
     });
 
-    it(`is cancelled when the server ends ("${mode}")`, async () => {
+    it(`cancels its job when the server ends ("${mode}")`, async () => {
       const job = serveEndlessJob();
       const { agent } = await connect('sbr_one', mode);
       const call = agent.callTool(exec);

@@ -1,4 +1,4 @@
-// Serves many clients over streamable HTTP. Each request carries the API key of its caller, and the tools act with it.
+// Serves many clients over streamable HTTP. Each request has the API key of its caller, and the tools use that key.
 
 import { once } from 'node:events';
 import { createServer as createHttpServer } from 'node:http';
@@ -22,10 +22,10 @@ import { MESSAGE_BYTES, SETTLE_MS } from './transport-bounds.ts';
 /** The path of the endpoint. */
 export const MCP_PATH = '/mcp';
 
-/** Shorter than in a program, because the agent can decide itself whether to try again. */
+/** How long a request is retried, seconds. Shorter than in the SDK, because the agent itself can try again. */
 const RETRY_FOR_SEC = 20;
 
-/** How long a server that shuts down waits until its clients have read the last answers, ms. */
+/** How long the server, when it shuts down, waits until its clients have read the last answers, ms. */
 const LAST_WORDS_MS = 1000;
 
 export type HttpOptions = {
@@ -44,7 +44,7 @@ export type HttpOptions = {
 export type HttpServer = {
   /** The address for clients. */
   url: string;
-  /** Takes no more connections, cancels the running calls, and resolves when they are answered. */
+  /** Accepts no more connections, cancels the running calls, and resolves when these are answered. */
   close(): Promise<void>;
 };
 

@@ -1,4 +1,4 @@
-// Asks the service whether an API key is valid, so that a client with a wrong key learns it when it connects.
+// Asks the service whether an API key is valid, so that a client with a wrong key gets an error when it connects.
 import { createHash } from 'node:crypto';
 import { Client } from '@sandbar/sdk/client.ts';
 import { ConnectionError } from '@sandbar/sdk/errors.ts';
@@ -13,14 +13,14 @@ export type KeyState = 'valid' | 'invalid' | 'unknown';
 
 export class KeyChecks {
   readonly #baseUrl: string;
-  /** Until when a key counts as valid (`performance.now`), by the hash of the key. */
+  /** The time (`performance.now`) until which a key counts as valid, by the hash of the key. */
   readonly #validUntil = new Map<string, number>();
 
   constructor(baseUrl: string) {
     this.#baseUrl = baseUrl;
   }
 
-  /** `unknown`: the service does not answer. */
+  /** Returns `unknown` when the service does not answer, fails or limits the rate. */
   async check(apiKey: string): Promise<KeyState> {
     const hash = hashOf(apiKey);
     if ((this.#validUntil.get(hash) ?? 0) > performance.now()) return 'valid';
@@ -42,7 +42,7 @@ export class KeyChecks {
       if (error instanceof UnauthenticatedError) return 'invalid';
       if (error instanceof ConnectionError) return 'unknown';
       if (!(error instanceof SandbarError)) throw error;
-      // Another refusal, such as that of a suspended account, is for the calls of the tools to report.
+      // The key itself is valid. The tool calls report other refusals, such as a suspended account.
       return error.status >= 500 || error.status === 429 ? 'unknown' : 'valid';
     }
   }

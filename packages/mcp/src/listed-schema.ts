@@ -1,15 +1,15 @@
 // Shortens the JSON Schemas of the tools. Clients put the list of tools into the context of their model, so each word
-// of it costs in every conversation.
+// of the schemas costs tokens in every conversation.
 import type { StandardSchemaWithJSON } from '@modelcontextprotocol/server';
 
 type JsonSchema = Record<string, unknown>;
 
-/** The same schema for arguments. Its JSON Schema leaves out what the protocol implies. */
+/** Returns the same schema for arguments. Its JSON Schema leaves out keywords that agents do not need. */
 export function listedInput<Schema extends StandardSchemaWithJSON>(schema: Schema): StandardSchemaWithJSON {
   return withJson(schema, (json) => without(json, ['$schema', 'propertyNames']));
 }
 
-/** The same schema for results. Its JSON Schema does not list which fields are required: all are in every result. */
+/** Returns the same schema for results. Its JSON Schema does not list the required fields, to be shorter. */
 export function listedOutput<Schema extends StandardSchemaWithJSON>(schema: Schema): StandardSchemaWithJSON {
   return withJson(schema, (json) => without(json, ['$schema', 'additionalProperties', 'required']));
 }
@@ -27,7 +27,7 @@ function withJson(schema: StandardSchemaWithJSON, shorten: (json: JsonSchema) =>
   };
 }
 
-/** A copy of the schema and all schemas in it without these keywords. Properties of that name stay. */
+/** Copies a schema without these keywords, also in nested schemas. Properties with the same names stay. */
 function without(schema: JsonSchema, keywords: readonly string[]): JsonSchema {
   const kept = Object.entries(schema).filter(([keyword]) => !keywords.includes(keyword));
   return Object.fromEntries(kept.map(([keyword, value]) => [keyword, shortened(keyword, value, keywords)]));

@@ -34,16 +34,16 @@ export function machineLine(machine: Machine): string {
   return `${id}${label}: ${state}, ${stack}, ${size}${expiry}${error === null ? '' : `, error: ${error}`}`;
 }
 
-/** What a change of a machine returns. */
+/** The result of tools that change the state of a machine. */
 export const MachineState = MachineRecord.pick({ machine_id: true, state: true, error: true });
 
-/** The result of a tool that changes the state of a machine. */
+/** Makes the result of a tool that changes the state of a machine. */
 export function stateResult(machine: Machine): { data: z.infer<typeof MachineState>; text: string } {
   const { id, state, error } = machine;
   return { data: { machine_id: id, state, error }, text: machineLine(machine) };
 }
 
-/** The result of a tool that returns one machine. */
+/** Makes the result of a tool that returns one machine. */
 export function machineResult(machine: Machine): { data: MachineRecord; text: string } {
   return { data: toMachineRecord(machine), text: machineLine(machine) };
 }

@@ -1,4 +1,4 @@
-// The tool that runs one command in a machine of its own.
+// The tool `machine_run`, which creates a machine, runs one command in it and, without `keep`, destroys it.
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Client } from '@sandbar/sdk/client.ts';
 import { machineCreateOf } from '@sandbar/sdk/sandbox-options.ts';
@@ -12,7 +12,7 @@ import { ADDS, defineTool } from './tool.ts';
 import { ToolError } from './tool-errors.ts';
 
 const EXPIRES_SEC_DEFAULT = 600;
-/** The time that a machine has beyond that of its command, for its start and its end, seconds. */
+/** How much longer than its command a machine may live, seconds. It needs this time to start and to end. */
 const SPARE_SEC = 60;
 
 export const machineRun = defineTool({
@@ -42,8 +42,8 @@ export const machineRun = defineTool({
     const { client, signal } = call;
     const { stack, vcpus, memory_mb: memoryMb, keep, timeout_sec } = args;
     const expiresInSec = args.expires_in_sec ?? Math.max(EXPIRES_SEC_DEFAULT, timeout_sec + SPARE_SEC);
-    // The create does not get the signal. The caller of a cancelled call never learns the id of the machine, so destroy
-    // the machine here.
+    // Do not pass the signal to the create, because the caller of a cancelled call never learns the id of the machine.
+    // Wait for the machine instead, and destroy it below.
     const spec = machineCreateOf({ stack, vcpus, memoryMb, expiresInSec, onExpiry: 'destroy' });
     const machine = await client.machines.create(spec);
     let ended: EndedJob;
@@ -64,7 +64,7 @@ export const machineRun = defineTool({
   },
 });
 
-/** Destroys the machine. Returns false when that fails; the machine is then destroyed when it expires. */
+/** Destroys the machine. If that fails, returns false; the service then destroys the machine when it expires. */
 function isDestroyed(client: Client, { id }: Machine): Promise<boolean> {
   return client.machines.destroy(id).then(
     () => true,
@@ -72,7 +72,7 @@ function isDestroyed(client: Client, { id }: Machine): Promise<boolean> {
   );
 }
 
-/** What to do after a broken connection. The machine is destroyed then, so exec_output cannot read the job. */
+/** Says what to do after a broken connection. It does not suggest exec_output, because the machine does not stay. */
 function adviceAfter({ id, expires_at }: Machine, isGone: boolean): string {
   const state = isGone
     ? 'The machine is destroyed with the output.'
@@ -80,7 +80,7 @@ function adviceAfter({ id, expires_at }: Machine, isGone: boolean): string {
   return `The command may have run. ${state} Run it again if it may run twice.`;
 }
 
-/** The output of a destroyed machine cannot be read on. */
+/** The hint for output that is cut when the machine is destroyed, so that the rest cannot be read. */
 const lostHint: typeof readOnHint = ({ nextOffset, totalBytes }, { stream }) =>
   nextOffset === null
     ? ''

@@ -15,7 +15,7 @@ import {
 } from './machine-record.ts';
 import { ADDS, DESTROYS, defineTool, READS, type RegisterTool, SETS } from './tool.ts';
 
-/** The size and image of a new machine; `machine_run` has them, too. */
+/** The arguments for the size, image and environment of a new machine. `machine_run` has them too. */
 export const machineSpec = {
   stack: z.string().optional().describe('Image, such as base, python or node. Default: base.'),
   vcpus: z.int().min(1).max(MACHINE_BOUNDS.vcpusMax).optional().describe(`Default: ${MACHINE_DEFAULTS.vcpus}.`),
@@ -53,8 +53,8 @@ const machineCreate = defineTool({
     const { name, stack, vcpus, memory_mb: memoryMb, env, rootfs_size_gb: rootfsSizeGb } = args;
     const { snapshot_id: snapshotId, expires_in_sec: expiresInSec, on_expiry: onExpiry } = args;
     const options = { name, stack, vcpus, memoryMb, env, rootfsSizeGb, snapshotId, expiresInSec, onExpiry };
-    // Do not pass the signal on: an aborted create might leave a machine whose id nobody knows. When the call was
-    // cancelled meanwhile, its caller never learns the id either, so destroy the machine here.
+    // Do not pass the signal to the create: an aborted create might leave a machine whose id nobody knows. If the call
+    // was cancelled meanwhile, its caller never learns the id either, so destroy the machine here.
     const machine = await client.machines.create(machineCreateOf(options));
     if (signal.aborted) await client.machines.destroy(machine.id);
     return machineResult(machine);
@@ -132,7 +132,7 @@ const machineDelete = defineTool({
   },
 });
 
-/** Destroys a machine. A machine that is destroyed already is no error, but one that never existed is. */
+/** Destroys a machine. Succeeds when the machine is destroyed already, and throws when it never existed. */
 async function destroyMachine(
   client: Client,
   id: string,

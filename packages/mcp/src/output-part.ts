@@ -1,24 +1,24 @@
-// A part of a job's output as text, and the sentence that says how to read on.
+// A part of a job's output as text, and a sentence that tells the agent how to read the rest.
 import type { ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
 import { fromBase64, toText } from '@sandbar/sdk/bytes.ts';
 import { completeLength, continuationBytes } from './text-part.ts';
 
 export type OutputPart = {
   text: string;
-  /** Where the first byte of `text` is in the stream. */
+  /** The position of the first byte of `text` in the stream. */
   offset: number;
-  /** Where to read on; null at the end of the output of an ended job. */
+  /** The position from which to read the rest. Null when the job has ended and nothing is left to read. */
   nextOffset: number | null;
-  /** Bytes of the stream so far. */
+  /** How many bytes the stream has so far. */
   totalBytes: number;
 };
 
-/** The part for a stream to which an ended job wrote nothing. */
+/** The output part of a stream to which an ended job has written nothing. */
 export const NO_OUTPUT: OutputPart = { text: '', offset: 0, nextOffset: null, totalBytes: 0 };
 
 /**
- * The first `maxBytes` of a page as text, which begins and ends with a complete character. Bytes that are not UTF-8
- * become U+FFFD.
+ * Returns at most the first `maxBytes` bytes of a page as text. The text begins and ends with a complete character. Bytes
+ * that are not UTF-8 become U+FFFD.
  */
 export function toOutputPart(page: ExecOutput, maxBytes: number): OutputPart {
   const all = fromBase64(page.data);
@@ -34,7 +34,7 @@ export function toOutputPart(page: ExecOutput, maxBytes: number): OutputPart {
   };
 }
 
-/** Says that a part is not the whole output, and how to read on; empty when nothing is missing. */
+/** Says that output is missing after this part, and how to read it. Empty when nothing is missing. */
 export function readOnHint(
   { nextOffset, totalBytes }: OutputPart,
   job: { machineId: string; jobId: string; stream: OutputStream },

@@ -1,4 +1,4 @@
-// The tool that makes an address at which a person or program reaches a server in a machine.
+// The tool that makes an address for a port, by which people and programs reach a server in a machine.
 import { PORT_BOUNDS } from '@sandbar/contract/port-bounds.ts';
 import { z } from 'zod';
 import { machineId } from './fields.ts';

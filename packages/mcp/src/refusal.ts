@@ -1,7 +1,7 @@
-// The answer to an HTTP request that is refused before it reaches an MCP server. Its body is a JSON-RPC error, which MCP
-// clients expect.
+// The answer to an HTTP request that the server refuses before an MCP server handles it. Its body is a JSON-RPC error,
+// because MCP clients expect that.
 
-/** The first code of the range that JSON-RPC leaves to servers. */
+/** JSON-RPC reserves a range of error codes for servers. This is its first code. */
 const SERVER_ERROR = -32_000;
 
 export function refusal(status: number, message: string, headers: Record<string, string> = {}): Response {

@@ -1,4 +1,5 @@
-// Runs a command to its end for a tool call. A cancelled call also cancels the job, whose result nobody would read.
+// Runs a command to its end for a tool call. When the call is cancelled, this also cancels the job, because nobody
+// would read its result.
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Exec, ExecCreate, ExecStarted, OutputStream } from '@sandbar/contract/exec.ts';
@@ -9,9 +10,9 @@ import { NO_OUTPUT, type OutputPart, toOutputPart } from './output-part.ts';
 import type { ToolCall } from './tool.ts';
 import { ToolError } from './tool-errors.ts';
 
-/** How long one request waits for the end of the job, ms. The caller hears of the progress as often. */
+/** How long one request waits for the end of the job, ms. After each request the caller gets a progress report. */
 const WAIT_MS = 5000;
-/** The wait before a cancel that came before the start is repeated, ms. */
+/** If the cancel arrives before the start of the job, it is repeated after this time, ms. */
 const CANCEL_AGAIN_MS = 250;
 
 export type EndedJob = { job: Exec; stdout: OutputPart; stderr: OutputPart };
@@ -29,7 +30,7 @@ export async function runToEnd(
   const { client, signal } = call;
   signal.throwIfAborted();
   const jobId = randomUUID();
-  // The start does not get the signal, because the service may carry out a start that was aborted here.
+  // Do not pass the signal to the start, because the service may carry out the start even if it is aborted here.
   const starting = client.execs.start(machineId, { ...command, exec_id: jobId }, { waitMs: WAIT_MS });
   const done = new AbortController();
   const cancelled = new Promise<never>((_resolve, reject) => {
@@ -41,7 +42,7 @@ export async function runToEnd(
   try {
     return await Promise.race([ended, cancelled]);
   } catch (error) {
-    // The abort also ends the wait, which may fail before the job is cancelled.
+    // An abort also makes the wait fail. Then first wait until the job is cancelled.
     if (signal.aborted) return await cancelled;
     throw error instanceof ConnectionError ? withJob(error, jobId) : error;
   } finally {
@@ -82,7 +83,7 @@ async function firstPart(
   return toOutputPart(page, maxBytes);
 }
 
-/** Cancels the job, also one that the service is only about to start. */
+/** Cancels the job. If the service has not started it yet, tries again until it has. */
 async function cancelJob(
   { client }: ToolCall,
   machineId: string,
@@ -107,7 +108,7 @@ async function cancelJob(
   }
 }
 
-/** The connection broke while the job may run on, so the agent needs its id. */
+/** Adds the id of the job to the error of a broken connection, because the job may still run. */
 function withJob(error: ConnectionError, jobId: string): ToolError {
   const advice = `The job ${jobId} may still run. Look at it with exec_output before you run the command again.`;
   return new ToolError('connection_error', error.message, advice);

@@ -1,5 +1,5 @@
-// The tool calls that run now. A server that ends aborts them and waits for them, because an aborted call still has to
-// end its job or destroy its machine.
+// Keeps track of the running tool calls. When the server ends, it aborts them and waits for them, because an aborted
+// call still has to end its job or destroy its machine.
 import { setTimeout as delay, setImmediate as tick } from 'node:timers/promises';
 import { ToolError } from './tool-errors.ts';
 
@@ -25,11 +25,11 @@ export class RunningCalls {
     const advice = 'Commands that the call waited for were killed. Call again when the MCP server runs again.';
     this.#end.abort(new ToolError('shutting_down', 'The MCP server is shutting down.', advice));
     await this.settle(timeoutMs);
-    // The result is sent after the call has ended.
+    // Each result is sent just after its call has ended, so wait one more turn of the event loop.
     await tick();
   }
 
-  /** Resolves when no call runs any more, or after `timeoutMs`. */
+  /** Resolves when all calls have ended, or after `timeoutMs`. */
   async settle(timeoutMs: number): Promise<void> {
     const limit = new AbortController();
     const isOver = delay(timeoutMs, undefined, { signal: limit.signal }).catch(() => undefined);

@@ -1,4 +1,4 @@
-// The server that both transports serve: its name, its instructions for agents, and all tools.
+// The MCP server that both transports use: its name, its instructions for agents, and all tools.
 import { McpServer } from '@modelcontextprotocol/server';
 import type { Client } from '@sandbar/sdk/client.ts';
 import { VERSION } from '@sandbar/sdk/version.ts';
@@ -15,7 +15,7 @@ const INSTRUCTIONS =
   'machine_create, then exec, file_write, file_read, port_url, and machine_delete at the end. Machines and jobs are named ' +
   'by their ids. Long output is cut; read on from next_offset.';
 
-/** A server whose tools act with the key of `client`. It serves one connection. */
+/** Creates a server for one connection. Its tools use the API key of `client`. */
 export function createServer(client: Client, calls: RunningCalls): McpServer {
   const server = new McpServer(
     { name: 'sandbar', title: 'Sandbar', version: VERSION },

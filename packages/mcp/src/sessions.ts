@@ -6,9 +6,12 @@ import { hashOf } from './key-checks.ts';
 import { refusal } from './refusal.ts';
 import { MESSAGE_BYTES } from './transport-bounds.ts';
 
-/** The most sessions of one key. A further one ends the session that was used least recently. */
+/** The most sessions of one key. When a key opens another, its least recently used session ends. */
 const PER_KEY = 64;
-/** A session that was not used for so long ends when another one begins, ms. Clients often leave without ending it. */
+/**
+ * A session that was unused for this long is ended when another session begins, ms. Clients often leave without ending
+ * their session.
+ */
 const IDLE_MS = 24 * 3600 * 1000;
 
 type Session = {
@@ -20,7 +23,7 @@ type Session = {
 
 export class Sessions {
   readonly #createServer: (apiKey: string) => McpServer;
-  /** By session id; the one that was used least recently comes first. */
+  /** The sessions by their id. The least recently used session comes first. */
   readonly #sessions = new Map<string, Session>();
 
   constructor(createServer: (apiKey: string) => McpServer) {
@@ -31,12 +34,12 @@ export class Sessions {
     return this.#sessions.size;
   }
 
-  /** Answers a request of the session that it names, or opens one. */
+  /** Passes the request to the session that it names. If it names none, opens a session. */
   async fetch(request: Request, apiKey: string): Promise<Response> {
     const id = request.headers.get('mcp-session-id');
     if (id === null) return this.#open(request, apiKey);
     const session = this.#sessions.get(id);
-    // The answer to an unknown session makes clients open a new one.
+    // After this answer, clients open a new session.
     if (session === undefined || session.keyHash !== hashOf(apiKey)) return refusal(404, 'Session not found');
     this.#sessions.delete(id);
     this.#sessions.set(id, session);
@@ -49,7 +52,7 @@ export class Sessions {
     await Promise.allSettled([...this.#sessions.values()].map(({ server }) => server.close()));
   }
 
-  /** The transport refuses a request that does not begin a session. */
+  /** Opens a session. If the request does not begin a session, the transport refuses it. */
   async #open(request: Request, apiKey: string): Promise<Response> {
     const server = this.#createServer(apiKey);
     const transport = new WebStandardStreamableHTTPServerTransport({
@@ -59,7 +62,7 @@ export class Sessions {
         this.#add(id, { keyHash: hashOf(apiKey), usedAt: performance.now(), server, transport }),
     });
     await server.connect(transport);
-    // After `connect`, which sets the handler of the server.
+    // This must come after `connect`, which sets the server's own `onclose`.
     const onclose = transport.onclose;
     transport.onclose = () => {
       if (transport.sessionId !== undefined) this.#sessions.delete(transport.sessionId);

@@ -1,4 +1,4 @@
-// The server over standard input and output, in a process of its own.
+// Tests the MCP server over standard input and output. The server runs in its own process.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -21,7 +21,7 @@ afterEach(() => service.reset());
 
 const env = () => ({ ...process.env, SANDBAR_BASE_URL: service.baseUrl, SANDBAR_API_KEY: 'sbr_key' });
 
-/** Starts the server without a client. */
+/** Starts the server. The test itself writes and reads its messages. */
 function start() {
   const child = spawn(process.execPath, [ENTRY], { env: env(), stdio: ['pipe', 'pipe', 'pipe'] });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
@@ -31,7 +31,7 @@ function start() {
     said,
     send: (message: object | string) =>
       child.stdin.write(`${typeof message === 'string' ? message : JSON.stringify({ jsonrpc: '2.0', ...message })}\n`),
-    /** The next line of standard output, which must be a message. */
+    /** Returns the next line of standard output as a message. */
     receive: async () => {
       const { value = '' } = await lines.next();
       said.push(value);
@@ -52,7 +52,7 @@ const EXEC = {
   params: { name: 'exec', arguments: { machine_id: MACHINE_ID, command: 'x' } },
 };
 
-/** Serves a job that runs until it is cancelled. Resolves `begun` when it runs. */
+/** Makes the fake service serve a job that runs until it is cancelled. `begun` resolves when the job runs. */
 function serveEndlessJob() {
   const begun = Promise.withResolvers<void>();
   const cancelled = Promise.withResolvers<void>();
@@ -73,7 +73,7 @@ function serveEndlessJob() {
 
 describe('serveStdio', () => {
   for (const mode of ['legacy', 'auto'] as const) {
-    it(`serves a client that negotiates "${mode}", with the key of the environment`, async () => {
+    it(`serves a client of version mode "${mode}", with the API key of the environment`, async () => {
       service.on('GET /v1/machines/*', () => ({ body: machineOf() }));
       const agent = new McpClient({ name: 'test', version: '1' }, { versionNegotiation: { mode } });
       const transport = { command: process.execPath, args: [ENTRY], env: env() as Record<string, string> };
@@ -87,7 +87,7 @@ describe('serveStdio', () => {
     });
   }
 
-  it('writes nothing but messages to standard output, also after input that is none', async () => {
+  it('writes only messages to standard output, even after input that is not a message', async () => {
     const server = start();
     server.send('this is no message');
     server.send(INITIALIZE);

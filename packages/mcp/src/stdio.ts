@@ -1,4 +1,4 @@
-// Serves one client over standard input and output, as clients on the same computer start their servers.
+// Serves one client over standard input and output. Clients on the same computer start such a server as a process.
 
 import type { Readable, Writable } from 'node:stream';
 import { StdioServerTransport, serveStdio as serve } from '@modelcontextprotocol/server/stdio';
@@ -18,11 +18,11 @@ export type StdioOptions = {
 export type StdioServer = {
   /** Resolves when the connection has ended and its calls have cancelled their jobs. */
   closed: Promise<void>;
-  /** Ends the connection. Running calls are cancelled first. Resolves as `closed` does. */
+  /** Cancels the running calls, then ends the connection. Resolves when `closed` does. */
   close(): Promise<void>;
 };
 
-/** Serves until the client closes standard input or `close` is called. The tools act with the key of `client`. */
+/** Serves until the client closes standard input or `close` is called. The tools use the API key of `client`. */
 export function serveStdio(client: Client, options: StdioOptions = {}): StdioServer {
   const { stdin = process.stdin, stdout = process.stdout, onError } = options;
   const calls = new RunningCalls();

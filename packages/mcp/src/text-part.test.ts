@@ -1,4 +1,4 @@
-// Tests that a text is cut between two characters, even when the caller asks for a cut inside a character.
+// Tests that a text is cut only between two characters, even when the requested position is inside a character.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { asText, completeLength, continuationBytes } from './text-part.ts';
@@ -7,7 +7,7 @@ const TEXT = 'aß€😀z';
 const BYTES = Buffer.from(TEXT);
 
 describe('a cut at any byte', () => {
-  it('ends at a character, and the next part begins at the same place', () => {
+  it('is moved to the end of a character, and the next part begins there', () => {
     for (let cut = 0; cut <= BYTES.length; cut++) {
       const end = completeLength(BYTES.subarray(0, cut));
       assert.ok(cut - end < 4, `cut at ${cut}`);
@@ -16,7 +16,7 @@ describe('a cut at any byte', () => {
     }
   });
 
-  it('begins at a character when the caller asks for a byte inside one', () => {
+  it('is moved to the beginning of a character when a part would begin inside a character', () => {
     for (let cut = 0; cut <= BYTES.length; cut++) {
       const rest = BYTES.subarray(cut);
       assert.ok(TEXT.endsWith(asText(rest.subarray(continuationBytes(rest))) ?? '-'), `cut at ${cut}`);
@@ -25,7 +25,7 @@ describe('a cut at any byte', () => {
 });
 
 describe('bytes that are not text', () => {
-  it('count as complete and are not text', () => {
+  it('are not cut, and are not returned as text', () => {
     const bytes = Buffer.from([0x80, 0x80, 0x80, 0x80, 0x80]);
     assert.deepEqual([completeLength(bytes), continuationBytes(bytes), asText(bytes)], [5, 0, undefined]);
     assert.equal(asText(Buffer.from('a\0b')), undefined);

@@ -1,11 +1,11 @@
-// Cuts bytes at the borders of UTF-8 characters, so that no part of a text that is read in pieces has half a character.
+// Cuts bytes between UTF-8 characters, so that no part has half a character when a text is read in parts.
 
 /** The most bytes of a UTF-8 character. */
 const LONGEST = 4;
 
 /**
- * The number of bytes at the start that belong to a character which began before: at most 3 continuation bytes. 0 when
- * there are more, because then it is not text.
+ * The number of bytes at the start that belong to a character which began before these bytes. There can be at most 3
+ * such continuation bytes. If there are more, the bytes are not text, and the result is 0.
  */
 export function continuationBytes(bytes: Uint8Array): number {
   let count = 0;
@@ -13,7 +13,7 @@ export function continuationBytes(bytes: Uint8Array): number {
   return count < LONGEST ? count : 0;
 }
 
-/** The number of bytes up to the end of the last complete character. Bytes that are not UTF-8 count as complete. */
+/** The number of bytes up to the end of the last complete character. If the end is not UTF-8, all bytes count. */
 export function completeLength(bytes: Uint8Array): number {
   for (let back = 1; back < LONGEST && back <= bytes.length; back++) {
     const byte = bytes[bytes.length - back];
@@ -23,7 +23,7 @@ export function completeLength(bytes: Uint8Array): number {
   return bytes.length;
 }
 
-/** The text of UTF-8 bytes, or undefined when they are not UTF-8 or hold a NUL, as binary files do. */
+/** The text of UTF-8 bytes. Undefined when they are not UTF-8, or contain a NUL byte as binary files do. */
 export function asText(bytes: Uint8Array): string | undefined {
   if (bytes.includes(0)) return undefined;
   try {
@@ -35,7 +35,7 @@ export function asText(bytes: Uint8Array): string | undefined {
 
 const isContinuation = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80;
 
-/** The bytes of the character that begins with this byte; 1 for a byte that begins none. */
+/** The length of the character that begins with this byte. 1 if no character can begin with it. */
 function lengthOf(byte: number): number {
   if (byte >= 0xf0 && byte < 0xf8) return 4;
   if (byte >= 0xe0 && byte < 0xf0) return 3;

@@ -1,4 +1,4 @@
-// What an agent reads when a call fails: the code, the reason and what to do next.
+// Tests the text that an agent reads when a call fails: the code, the reason and what to do next.
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
@@ -24,7 +24,7 @@ const get = (agent = connection.agent) =>
 
 describe('an error of the service', () => {
   for (const [code, { status }] of Object.entries(ERROR_TABLE)) {
-    it(`${code} becomes a result with code and reason`, async () => {
+    it(`${code} becomes an error result with its code and reason`, async () => {
       service.on('GET /v1/machines/*', () => refused(status, code, 'The reason.', { 'x-request-id': 'r1' }));
       const result = await get();
       assert.equal(result.isError, true);
@@ -43,7 +43,7 @@ describe('an error of the service', () => {
 });
 
 describe('a service that does not answer', () => {
-  it('is a connection_error with its address', async () => {
+  it('becomes a connection_error that names its address', async () => {
     const nobody = await connectTo('http://127.0.0.1:1');
     const result = await get(nobody.agent);
     assert.equal(result.isError, true);
@@ -74,7 +74,7 @@ describe('bad arguments', () => {
     ],
   ];
   for (const [what, name, args, message] of cases) {
-    it(`${what} is named, and nothing is sent`, async () => {
+    it(`${what} is named in the error, and nothing is sent`, async () => {
       const result = await connection.agent.callTool({ name, arguments: args });
       assert.equal(result.isError, true);
       assert.match(textOf(result), message);

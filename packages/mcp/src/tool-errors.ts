@@ -4,7 +4,7 @@ import type { ErrorCode } from '@sandbar/contract/errors.ts';
 import { ConnectionError, FileChangedError, JobLostError, TimeoutError } from '@sandbar/sdk/errors.ts';
 import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 
-/** A failure that a tool finds itself, with a code of the same kind as those of the service. */
+/** A failure that the tool itself detects. It has an error code like the errors of the service. */
 export class ToolError extends Error {
   readonly code: string;
   readonly advice: string;
@@ -16,7 +16,7 @@ export class ToolError extends Error {
   }
 }
 
-/** The machine-readable form of an error, in `_meta` of the result under this key. */
+/** The `_meta` of a result has the machine-readable form of its error under this key. */
 export const ERROR_META_KEY = 'sandbar/error';
 
 type Failure = {
@@ -49,7 +49,7 @@ const ADVICE: Partial<Record<ErrorCode, string>> = {
   database_unavailable: RETRY,
 };
 
-/** A result with `isError`. Throws nothing. */
+/** Returns a result with `isError` for any error. */
 export function toErrorResult(error: unknown): CallToolResult {
   const failure = toFailure(error);
   const { code, detail, advice, request_id } = failure;

@@ -11,17 +11,17 @@ export type ToolCall = {
   client: Client;
   /** Aborted when the caller cancels the call, the connection ends or the server ends. */
   signal: AbortSignal;
-  /** Tells the caller that the call still runs, if the caller asked for that. `elapsedSec` must grow. */
+  /** Tells the caller that the call still runs, if the caller asked for progress. `elapsedSec` must grow. */
   reportProgress(elapsedSec: number, message: string): Promise<void>;
 };
 
-/** `data` is the structured content, `text` the same for a reader. */
+/** `data` is the structured content. `text` says the same for a reader. */
 export type ToolResult<T> = { data: T; text: string };
 
 export type Tool<Input extends z.ZodObject, Output extends z.ZodObject> = {
   name: string;
   title: string;
-  /** What it does, when to use it, units and limits. */
+  /** Tells the agent what the tool does, when to use it, and its units and limits. */
   description: string;
   input: Input;
   output: Output;
@@ -29,22 +29,22 @@ export type Tool<Input extends z.ZodObject, Output extends z.ZodObject> = {
   run(args: z.output<Input>, call: ToolCall): Promise<ToolResult<z.input<Output>>>;
 };
 
-/** Where a tool is registered, and for which account its calls act. */
+/** The server on which a tool is registered, the client with the account for its calls, and the list of its calls. */
 export type ToolHost = { server: McpServer; client: Client; calls: RunningCalls };
 
 export type RegisterTool = (host: ToolHost) => void;
 
-/** Annotations by what a call may do. */
+/** The annotations of tools, by what a call may do. */
 export const READS = { readOnlyHint: true, openWorldHint: false };
 export const ADDS = { readOnlyHint: false, destructiveHint: false, idempotentHint: false, openWorldHint: false };
 export const SETS = { ...ADDS, idempotentHint: true };
 export const DESTROYS = { ...SETS, destructiveHint: true };
-/** Runs any program, which may change the machine and reach the internet. */
+/** The tool runs any program, which may change the machine and use the internet. */
 export const RUNS = { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true };
 
 /**
- * Returns the function that registers the tool. A failed run becomes a result with `isError`, so that the agent reads
- * the reason.
+ * Returns the function that registers the tool. When `run` throws, the caller gets a result with `isError`, so that the
+ * agent can read the reason.
  */
 export function defineTool<Input extends z.ZodObject, Output extends z.ZodObject>(
   tool: Tool<Input, Output>,
@@ -72,7 +72,7 @@ function progressOf({ mcpReq }: ServerContext): ToolCall['reportProgress'] {
     const progressToken = mcpReq._meta?.progressToken;
     if (progressToken === undefined) return;
     const params = { progressToken, progress, message };
-    // The connection may be gone. The call then ends by its signal.
+    // Ignore a broken connection here: the signal then ends the call.
     await mcpReq.notify({ method: 'notifications/progress', params }).catch(() => undefined);
   };
 }

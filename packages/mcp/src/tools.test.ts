@@ -1,4 +1,4 @@
-// Every tool, called by the official client, against a server that answers as the service would.
+// Tests every tool with the official MCP client and a fake of the service.
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
@@ -69,7 +69,7 @@ describe('machine tools', () => {
     assert.match(text, /running, python, 2 vcpus, 512 MiB, 10 GiB disk, destroy at 2026-01-02T04/);
   });
 
-  it('machine_list filters, and shows at most 100', async () => {
+  it('machine_list filters the machines, and shows at most 100', async () => {
     service.on('GET /v1/machines', () => ({ body: { machines: Array.from({ length: 103 }, () => machineOf()) } }));
     const { data, text } = await use('machine_list', { state: 'running', name: 'box' });
     assert.equal(service.requests[0]?.query.toString(), 'state=running&name=box');
@@ -87,7 +87,7 @@ describe('machine tools', () => {
     assert.equal((await use('machine_stop', { machine_id })).data.state, 'stopped');
   });
 
-  it('machine_delete passes delete_snapshots, and a destroyed machine is no error', async () => {
+  it('machine_delete passes delete_snapshots, and succeeds when the machine is destroyed already', async () => {
     service.on(`DELETE ${MACHINE}`, () => ({ body: machineOf({ state: 'destroyed' }) }));
     assert.deepEqual((await use('machine_delete', { machine_id, delete_snapshots: true })).data, {
       machine_id,
@@ -118,7 +118,7 @@ describe('machine_run', () => {
     assert.equal(text, 'exit code 0\n42');
   });
 
-  it('with keep leaves the machine, and says until when it runs', async () => {
+  it('keeps the machine with `keep`, and says until when it runs', async () => {
     serve('');
     const { data, text } = await use('machine_run', { command: 'true', keep: true, timeout_sec: 3000 });
     assert.deepEqual(sent(), ['POST /v1/machines', `POST ${MACHINE}/execs`]);
@@ -135,7 +135,7 @@ describe('machine_run', () => {
     assert.equal(sent().at(-1), `DELETE ${MACHINE}`);
   });
 
-  it('does not send the agent to a destroyed machine when the connection broke', async () => {
+  it('does not suggest reading output from a destroyed machine after a broken connection', async () => {
     serve('');
     service.on(`POST ${MACHINE}/execs`, () => ({ isBroken: true }));
     const call = { name: 'machine_run', arguments: { command: 'x', keep: true } };
@@ -149,14 +149,14 @@ describe('machine_run', () => {
     assert.match(textOf(result), /exec_output/);
   });
 
-  it('does not promise that cut output of a destroyed machine can be read', async () => {
+  it('does not say that the rest of long output can be read from a destroyed machine', async () => {
     serve('x'.repeat(500));
     const { text } = await use('machine_run', { command: 'x', max_bytes: 100 });
     assert.match(text, /cut at byte 100 of 500, and the machine is destroyed/);
   });
 });
 
-/** The answer to a start that waited for the end. */
+/** Makes the answer to a start that has waited for the end of the job. */
 function started(job: Parameters<typeof jobOf>[0], stdout: string | Buffer, stderr = '') {
   const [out, err] = [Buffer.from(stdout), Buffer.from(stderr)];
   const output = { stdout: pageOf(out, 'stdout'), stderr: pageOf(err, 'stderr') };
@@ -176,7 +176,7 @@ describe('exec', () => {
     assert.equal(text, 'exit code 3\nout\n[stderr]\nbad');
   });
 
-  it('cuts long output before a character that does not fit, and says how to read on', async () => {
+  it('cuts long output between two characters, and says how to read the rest', async () => {
     const stdout = `a${'é'.repeat(200)}`;
     service.on(`POST ${MACHINE}/execs`, () => ({ status: 201, body: started({}, stdout) }));
     const { data, text } = await use('exec', { machine_id, command: 'x', max_bytes: 100 });
@@ -211,7 +211,7 @@ describe('exec', () => {
     assert.match(heard[0] ?? '', /^running for \d+ s, 0 bytes of stdout/);
   });
 
-  it('cancels the job when the call is cancelled, also when the job starts only then', async () => {
+  it('cancels the job when the call is cancelled, even if the job starts only after that', async () => {
     const abort = new AbortController();
     let isStarted = false;
     const { promise: cancelled, resolve: cancel } = Promise.withResolvers<void>();
@@ -253,7 +253,7 @@ describe('background jobs', () => {
     assert.deepEqual([service.requests[0]?.query.get('wait_ms'), bodyOf(0).timeout_sec], [null, 3600]);
   });
 
-  it('exec_output reads on from an offset, by whole characters, and says when the end is reached', async () => {
+  it('exec_output reads whole characters from an offset on, and says when the end is reached', async () => {
     const output = Buffer.from('é'.repeat(100));
     service.on(`GET ${MACHINE}/execs/${JOB_ID}`, () => ({ body: jobOf({ stderr_bytes: output.length }) }));
     service.on(`GET ${MACHINE}/execs/*/output`, ({ query }) => ({
@@ -287,7 +287,7 @@ describe('background jobs', () => {
 });
 
 describe('file tools', () => {
-  /** Serves the parts of a file, as the service does. */
+  /** Serves ranges of a file, as the service does. */
   const serveFile = (content: Buffer) =>
     service.on(`GET ${MACHINE}/files/content`, ({ headers }) => {
       const [, from, to] = /bytes=(\d+)-(\d+)/.exec(headers.get('range') ?? '') ?? [];
@@ -297,7 +297,7 @@ describe('file tools', () => {
       return { status: 206, headers: { 'content-range': range }, body: content.subarray(start, end) };
     });
 
-  it('file_read returns text by whole characters, and reads on', async () => {
+  it('file_read returns text in whole characters, and reads on from next_offset', async () => {
     serveFile(Buffer.from('ß'.repeat(100)));
     const first = await use('file_read', { machine_id, path: '/root/a b', max_bytes: 101 });
     assert.equal(service.requests[0]?.query.get('path'), '/root/a b');
@@ -350,7 +350,7 @@ describe('file tools', () => {
     assert.equal(service.requests.length, 0);
   });
 
-  it('file_list lists a page, and the next', async () => {
+  it('file_list lists one page, then the next page', async () => {
     service.on(`GET ${MACHINE}/files`, ({ query }) => ({
       body: { entries: [entryOf({ type: 'directory' })], next_cursor: query.get('cursor') === null ? 'more' : '' },
     }));
@@ -375,7 +375,7 @@ describe('ports and snapshots', () => {
     });
   });
 
-  it('snapshot_create, snapshot_list and snapshot_restore', async () => {
+  it('snapshot_create, snapshot_list and snapshot_restore return the answers of the service', async () => {
     service.on(`POST ${MACHINE}/snapshots`, () => ({ status: 201, body: snapshotOf() }));
     service.on(`GET ${MACHINE}/snapshots`, () => ({ body: { snapshots: [snapshotOf()] } }));
     service.on('GET /v1/snapshots', () => ({ body: { snapshots: [] } }));

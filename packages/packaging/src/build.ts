@@ -10,7 +10,7 @@ import { type PublishedPackage, publicEntries } from './packages.ts';
 import { withoutService } from './service-commands.ts';
 import { thirdPartyLicenses } from './third-party.ts';
 
-/** The oldest runtime. Newer syntax is rewritten for it. */
+/** The oldest Node that runs the code. The bundler rewrites newer syntax for it. */
 const TARGET = 'node20';
 
 /** Builds the package into `target`, whose content is replaced. Throws Error. */

@@ -11,7 +11,7 @@ import { type Schema, typeText } from './type-text.ts';
 const execute = promisify(execFile);
 
 /**
- * What every declaration file begins with. `Sandbox` implements AsyncDisposable, which a consumer's `lib` may lack.
+ * The first line of every declaration file. `Sandbox` implements AsyncDisposable, which a consumer's `lib` may lack.
  */
 const HEAD = '/// <reference lib="esnext.disposable" />';
 
@@ -19,7 +19,7 @@ export type DeclarationJob = {
   checkout: string;
   /** The sources of the entries by the name of the built file, absolute. */
   entries: Readonly<Record<string, string>>;
-  /** An empty folder for intermediate files. */
+  /** A folder for intermediate files. It is empty at first. */
   scratch: string;
   outDir: string;
   /** Names of the workspaces whose types are copied, because they are not published. */
@@ -71,7 +71,7 @@ async function compile({ checkout, entries, scratch, inlined }: DeclarationJob):
   // With `type: module` the bundler names the file of shared declarations `.d.ts`. Otherwise it would be `.d.mts`.
   await writeFile(path.join(scratch, 'package.json'), JSON.stringify({ type: 'module' }));
   const project = path.join(scratch, 'tsconfig.json');
-  // Without these paths the compiler takes the workspaces for installed packages, and writes nothing for them.
+  // Without these paths the compiler would treat the workspaces as installed packages and write nothing for them.
   const paths = inlined.map((name) => [`@sandbar/${name}/*`, [path.join(checkout, 'packages', name, 'src', '*')]]);
   await writeFile(
     project,
@@ -98,13 +98,13 @@ async function compile({ checkout, entries, scratch, inlined }: DeclarationJob):
   });
 }
 
-/** The declaration of a schema with its doc comment. It ends at the first `;` after which a line is not indented. */
+/** Matches the declaration of a schema with its doc comment, up to the first `;` before a line without indentation. */
 const SCHEMA = /(?:\/\*\*(?:(?!\*\/)[\s\S])*\*\/\n)?export declare const (\w+): [\s\S]*?;\n(?![\s}])/g;
 const DERIVED = /export type (\w+) = Static<typeof \1>;/g;
 
 /**
- * Replaces types such as `Static<typeof Machine>` by plain ones made of the schema. A schema that its source does not
- * export stays, and fails the check of the package when the public types need it.
+ * Replaces types such as `Static<typeof Machine>` by plain types made from the schema. The type of a schema that its
+ * source does not export stays unchanged. If a public type needs it, the check of the package fails.
  */
 async function withPlainTypes(declarations: string, source: string): Promise<string> {
   const derived = Array.from(declarations.matchAll(DERIVED), ([, name = '']) => name);

@@ -1,9 +1,9 @@
-// Writes the package.json of a published package from the one of its workspace and the table of packages.
+// Makes the package.json of a published package from that of its workspace and from the table of packages.
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { nameOf, PUBLISHED, type PublishedPackage, publicEntries } from './packages.ts';
 
-/** The oldest Node, unless the workspace names another: the first version with `AbortSignal.any`. */
+/** The oldest supported Node, unless the workspace names another: the first version with `AbortSignal.any`. */
 const NODE = '>=20.3';
 
 export type Workspace = {
@@ -23,7 +23,7 @@ export async function readWorkspace(folder: string): Promise<Workspace> {
   return JSON.parse(await readFile(path.join(folder, 'package.json'), 'utf8')) as Workspace;
 }
 
-/** The folders of the workspaces among the dependencies that are not published, so their code is part of the build. */
+/** The folders of the dependencies that are unpublished workspaces. Their code becomes part of the build. */
 export function inlinedWorkspaces({ dependencies = {} }: Workspace): string[] {
   const published = PUBLISHED.map(nameOf);
   return Object.keys(dependencies).flatMap((name) => {
@@ -33,8 +33,8 @@ export function inlinedWorkspaces({ dependencies = {} }: Workspace): string[] {
 }
 
 /**
- * The package.json of the built package. It depends on exactly the present version of other published packages, and on
- * the version range of the workspace for the rest.
+ * Makes the package.json of the built package. It pins other published packages to their present version, and keeps the
+ * version ranges of the workspace for all other dependencies.
  */
 export async function manifestOf(published: PublishedPackage, checkout: string): Promise<object> {
   const workspace = await readWorkspace(path.join(checkout, 'packages', published.folder));

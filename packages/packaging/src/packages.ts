@@ -2,17 +2,17 @@
 import path from 'node:path';
 
 export type PublishedPackage = {
-  /** The folder below packages/, and of the build below build/npm. */
+  /** The folder of the workspace below packages/, and of the built package below build/npm. */
   folder: string;
   /** Default: the description of the workspace. */
   description?: string;
   /** The source file of each built file. The keys are the names of the built files, without extension. */
   entries: Readonly<Record<string, string>>;
-  /** `library` has the export `.` with types, made of the entry `index`. `program` has a command. */
+  /** A `library` exports its entry `index`, with types. A `program` has a command. */
   kind: 'library' | 'program';
-  /** Entries of a library that are exports with types besides `index`: `harness` becomes the export `./harness`. */
+  /** More entries that a library exports, with types: `harness` becomes the export `./harness`. */
   subpaths?: readonly string[];
-  /** The command of a program, made of the entry with this name. */
+  /** The command of a program. The entry with the same name is its code. */
   command?: string;
   /**
    * Whether the build contains the code of all dependencies. Otherwise it contains only the workspaces that are not
@@ -54,7 +54,7 @@ export function nameOf({ folder }: PublishedPackage): string {
   return `@sandbar/${path.basename(folder)}`;
 }
 
-/** The entries of a library that can be imported and have types: their names, without `platform/node` for example. */
+/** The names of a library's entries that can be imported and have types. `platform/node`, for example, is internal. */
 export function publicEntries({ kind, subpaths = [] }: PublishedPackage): readonly string[] {
   return kind === 'library' ? ['index', ...subpaths] : [];
 }

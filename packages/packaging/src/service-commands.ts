@@ -1,5 +1,5 @@
-// Leaves the code of the service out of the published CLI. A command that loads it fails with a sentence, because such a
-// command only makes sense on the computer of the service, where the checkout has its own `sandbar`.
+// Leaves the code of the service out of the published CLI. A command that needs this code fails with the message below.
+// Such a command only makes sense on the computer of the service, where the checkout has its own `sandbar`.
 import path from 'node:path';
 import type { Plugin } from 'rolldown';
 

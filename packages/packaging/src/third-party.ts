@@ -1,4 +1,4 @@
-// Collects the licences of the libraries whose code is part of a built package, as these licences ask for.
+// Collects the licences of the libraries whose code is part of a built package, because these licences demand it.
 import { existsSync } from 'node:fs';
 import { glob, readFile } from 'node:fs/promises';
 import path from 'node:path';

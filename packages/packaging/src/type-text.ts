@@ -18,7 +18,7 @@ export type Schema = {
 };
 
 /**
- * The TypeScript text of a schema. A part whose title is in `names` becomes that name, unless it is the schema itself.
+ * Returns the TypeScript text of a schema. A nested schema whose title is in `names` becomes a reference to that name.
  * Throws Error for a schema that it cannot express.
  */
 export function typeText(schema: Schema, names: ReadonlySet<string> = new Set()): string {
@@ -72,7 +72,7 @@ function object(schema: Schema, context: Context, indent: string): string {
   return `{\n${lines.join('\n')}\n${indent}}`;
 }
 
-/** The description and the default of a field. */
+/** The doc comment of a field, with its description and default. */
 function comment({ description, default: value }: Schema, indent: string): string {
   const words = [
     description,

@@ -5,7 +5,7 @@ import { machinePath } from './machines.ts';
 import { sleep } from './retry.ts';
 import type { Transport } from './transport.ts';
 
-/** Which entries of the feed to read; `machineId`: only the entries of this machine. */
+/** Which entries of the feed to read. With `machineId`: only the entries of that machine. */
 export type ActivityFilter = Omit<ActivityQuery, 'cursor' | 'page_size'> & { machineId?: string | undefined };
 
 export type PageOptions = CallOptions & {
@@ -17,7 +17,7 @@ export type PageOptions = CallOptions & {
 
 /** The largest page that the service returns. */
 const MAX_PAGE_SIZE = 200;
-/** The wait between two looks for new entries, ms. */
+/** How long `follow` waits between two requests for new entries, ms. */
 const FOLLOW_MS = 1_000;
 
 export class Activity {
@@ -47,8 +47,8 @@ export class Activity {
   }
 
   /**
-   * Yields entries that are written from now on, oldest first, until `signal` is aborted. It asks the service every
-   * second.
+   * Yields new entries as they are written, oldest first. It asks the service every second. An abort of `signal` ends it
+   * and throws the signal's reason.
    */
   async *follow(filter: ActivityFilter = {}, call: CallOptions = {}): AsyncGenerator<ActivityEntry> {
     let seen = byKey((await this.page(filter, call)).activity);
@@ -60,7 +60,7 @@ export class Activity {
     }
   }
 
-  /** The newest page, and further ones until one has an entry of `seen`, newest first. */
+  /** Reads pages, newest entries first, until a page has an entry of `seen` or there are no more pages. */
   async #newest(seen: Entries, filter: ActivityFilter, call: CallOptions): Promise<Entries> {
     const entries: ActivityEntry[] = [];
     let cursor: string | undefined;
@@ -76,8 +76,9 @@ export class Activity {
 type Entries = ReadonlyMap<string, ActivityEntry>;
 
 /**
- * The entries, newest first, each by a key of its own. Entries have no id, so the key is the content, with a number for
- * entries of equal content. The oldest of them has number 1, so that a new one does not change the keys of the others.
+ * Gives each entry a unique key, and keeps the order: newest first. Entries have no id, so the key is the content and a
+ * number that tells entries of equal content apart. The oldest of these has number 1, so a new entry does not change
+ * the keys of older entries.
  */
 function byKey(entries: readonly ActivityEntry[]): Entries {
   const counts = new Map<string, number>();

@@ -16,7 +16,10 @@ export class ApiKeys {
     return (await this.#transport.json<ApiKeyList>('GET', '/v1/api-keys', call)).api_keys;
   }
 
-  /** Creates a key. Its text is in `key` of the answer and never shown again. Not repeated after a lost answer. */
+  /**
+   * Creates a key. The answer has the text of the key in `key`, which the service never shows again. If the answer is
+   * lost, the client does not repeat the request, because that would create a second key.
+   */
   create(spec: ApiKeyCreate, call: CallOptions = {}): Promise<NewApiKey> {
     return this.#transport.json('POST', '/v1/api-keys', { ...call, body: spec });
   }

@@ -10,7 +10,7 @@ import type {
 import type { CallOptions } from './call-options.ts';
 import type { Transport } from './transport.ts';
 
-/** Which use to report. Times are RFC 3339. Default: this month (UTC) until now, grouped by kind. */
+/** Which usage to report. Times are RFC 3339. Default: this month (UTC) until now, grouped by kind. */
 export type UsageFilter = {
   from?: string;
   /** The end of the range, exclusive. */
@@ -64,7 +64,7 @@ export class Billing {
     return this.#transport.json('GET', '/v1/billing/ledger', { ...call, query });
   }
 
-  /** One entry of the ledger; a charge comes with its lines. Throws `not_found` for an unknown id. */
+  /** One entry of the ledger. If it is a charge, it includes the lines of the charge. Throws `not_found` for an unknown id. */
   entry(id: string, call: CallOptions = {}): Promise<LedgerDetails> {
     return this.#transport.json('GET', `/v1/billing/ledger/${encodeURIComponent(id)}`, call);
   }

@@ -1,8 +1,8 @@
-// Bytes and text, with what browsers have as well as Node.
+// Converts between bytes, text and base64. Works in browsers as well as in Node.
 
 const encoder = new TextEncoder();
 
-/** The UTF-8 bytes of a text; bytes are returned as they are. */
+/** Encodes text as UTF-8. Returns bytes unchanged. */
 export function toBytes(data: string | Uint8Array): Uint8Array {
   return typeof data === 'string' ? encoder.encode(data) : data;
 }
@@ -43,7 +43,7 @@ export function fromBase64(text: string): Uint8Array {
 export function toBase64(bytes: Uint8Array): string {
   if (typeof Buffer !== 'undefined')
     return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('base64');
-  // In pieces, because a call takes only so many arguments.
+  // Convert in pieces, because a call can have only a limited number of arguments.
   let text = '';
   for (let at = 0; at < bytes.length; at += 0x8000) text += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
   return btoa(text);

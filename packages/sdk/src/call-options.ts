@@ -1,11 +1,12 @@
-// What every call of the client takes.
+// The options that every call of the client takes.
 
 export type CallOptions = {
-  /** Ends the call: it throws the signal's reason. */
+  /** When this signal is aborted, the call ends and throws the signal's reason. */
   signal?: AbortSignal | undefined;
   /**
-   * How long the call may take in all, with its retries, in ms; then it throws TimeoutError. Default: `timeoutMs` of the
-   * client. Uploads, streams and calls that wait for a command have no default, because they take as long as they take.
+   * The time limit of the whole call with its retries, ms. After that the call throws TimeoutError. Default: `timeoutMs`
+   * of the client. Uploads, streams and calls that wait for a command have no limit by default, because they may take
+   * any time.
    */
   timeoutMs?: number | undefined;
 };

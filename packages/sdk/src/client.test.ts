@@ -138,7 +138,7 @@ describe('client', () => {
     );
   });
 
-  it('every code of the error table has a class of its own, which the response raises', async () => {
+  it('every code of the error table has its own class, and a response with the code throws that class', async () => {
     for (const [code, { status }] of Object.entries(ERROR_TABLE)) {
       const name = `${code.replace(/(^|_)([a-z])/g, (_, _2, letter: string) => letter.toUpperCase()).replace(/Error$/, '')}Error`;
       handle = (_request, response) => answer(response, status, { code, detail: 'no' });
@@ -151,7 +151,7 @@ describe('client', () => {
     }
   });
 
-  it('a code that this client does not know, and one that objects inherit, is a SandbarError', async () => {
+  it('an unknown code is a SandbarError, even if it is the name of an inherited property', async () => {
     for (const code of ['new_code', 'toString', '__proto__']) {
       handle = (_request, response) => answer(response, 418, { code, detail: 'no' });
       await assert.rejects(impatient.quotas.get(), { name: 'SandbarError', status: 418, code });
@@ -217,7 +217,7 @@ describe('client', () => {
     assert.equal(requests[1]?.url, '/v1/machines/m/activity?category=all&page_size=200&cursor=2');
   });
 
-  it('an error answer is an SandbarError with code, detail, request id and Retry-After', async () => {
+  it('an error answer throws a SandbarError with code, detail, request id and Retry-After', async () => {
     handle = (_request, response) =>
       answer(response, 503, { code: 'fleet_capacity', detail: 'full' }, { 'x-request-id': 'r1', 'retry-after': '5' });
     await assert.rejects(impatient.machines.get('m'), (error) => {
@@ -230,7 +230,7 @@ describe('client', () => {
     });
   });
 
-  it('an HTML page of a proxy is an SandbarError with code unknown, also with status 200', async () => {
+  it('an HTML page of a proxy throws a SandbarError with code unknown, even with status 200', async () => {
     for (const status of [502, 200]) {
       handle = (_request, response) => response.writeHead(status).end('<html>');
       await assert.rejects(sandbar.images.list(), { name: 'SandbarError', status, code: 'unknown' });
@@ -247,7 +247,7 @@ describe('client', () => {
     });
   });
 
-  it('wait asks again until the job has ended', async () => {
+  it('wait repeats its request until the job has ended', async () => {
     handle = (_request, response) =>
       answer(response, 200, { id: 'e', status: requests.length < 3 ? 'running' : 'exited', exit_code: 0 });
     assert.equal((await sandbar.execs.wait('m', 'e')).status, 'exited');
@@ -270,7 +270,7 @@ describe('run', () => {
     eof,
   });
 
-  it('a short command is one request', async () => {
+  it('a short command takes one request', async () => {
     handle = (_request, response) =>
       answer(response, 201, {
         id: 'e',
@@ -308,7 +308,7 @@ describe('run', () => {
     assert.ok(requests.some(({ url, headers }) => /offset=5\b/.test(url) && headers['last-event-id'] === '5'));
   });
 
-  it('output that was dropped before it was read is an error, and never an empty or a short stream (RES-1)', async () => {
+  it('output that was dropped before it was read throws an error, and never looks like empty or short output (RES-1)', async () => {
     const expired = { code: 'output_expired', detail: 'no' };
     for (const output of [undefined, { stdout: first('first', false), stderr: first('', true) }]) {
       handle = (request, response) => {
@@ -319,7 +319,7 @@ describe('run', () => {
     }
   });
 
-  it('start without waitMs asks for no output', async () => {
+  it('start without waitMs requests no output', async () => {
     handle = (_request, response) => answer(response, 201, { id: 'e' });
     await sandbar.execs.start('m', { argv: ['x'] });
     assert.equal(requests[0]?.url, '/v1/machines/m/execs');
@@ -344,12 +344,12 @@ describe('streamOutput', () => {
       const from = Number(request.headers['last-event-id'] ?? 0);
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       if (from === 0) {
-        // The second page is cut in the middle.
+        // Cut the connection in the middle of the second page.
         response.write(page(bytes, 0, 300, false) + page(bytes, 300, 300, false).slice(0, 100), () =>
           response.destroy(),
         );
       } else if (from === 300) {
-        // The stream ends without an error but before the end of the output, as when the service shuts down.
+        // End the stream without an error, but before the end of the output, as the service does when it shuts down.
         response.end(page(bytes, 300, 300, false));
       } else {
         response.end(page(bytes, from, 1000, true));
@@ -363,7 +363,7 @@ describe('streamOutput', () => {
     );
   });
 
-  it('does not ask again when the service refuses', async () => {
+  it('does not repeat the request when the service refuses it', async () => {
     handle = (_request, response) => answer(response, 404, { code: 'not_found', detail: 'no such job' });
     await assert.rejects(collect(sandbar.execs.streamOutput('m', 'e', 'stderr')), { code: 'not_found' });
     assert.equal(requests.length, 1);
@@ -371,7 +371,7 @@ describe('streamOutput', () => {
 });
 
 describe('an abort', () => {
-  it('ends a stream that is being read, also after a garbage collection', { timeout: 20_000 }, async (t) => {
+  it('ends a stream that is being read, even after a garbage collection', { timeout: 20_000 }, async (t) => {
     setFlagsFromString('--expose-gc');
     const collectGarbage = runInNewContext('gc') as () => void;
     handle = (_request, response) => {

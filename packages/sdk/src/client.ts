@@ -1,5 +1,6 @@
-// The client: `new Client()` on the computer where the service runs or after `sandbar login`, `new Client({ baseUrl,
-// apiKey })` anywhere. It is the REST API field for field; `Sandbox` is the shorter way to use one machine.
+// The client. `new Client()` works on the computer where the service runs, and after `sandbar login`; `new Client({
+// baseUrl, apiKey })` works anywhere. Its calls have the same fields as the REST API. `Sandbox` is a shorter way to use
+// one machine.
 import { Account } from './account.ts';
 import { Activity } from './activity.ts';
 import { ApiKeys } from './api-keys.ts';
@@ -27,7 +28,8 @@ export type ClientOptions = {
   userAgent?: string | undefined;
   /**
    * How long the client retries a call after a 429, a 503 or a broken connection, in seconds from the first failure.
-   * Default: 60. 0: never. A retry never does the same thing twice, except that `execs.signal` may send a signal twice.
+   * Default: 60. 0: never. A retry never carries out a call twice, with one exception: `execs.signal` may send its
+   * signal twice.
    */
   retryForSec?: number | undefined;
   /** How long a call may take in all, with its retries, in ms. Default: 120,000. See `timeoutMs` of {@link CallOptions}. */
@@ -94,8 +96,9 @@ export class Client {
   }
 
   /**
-   * Sends any request of the API, with the key and the retries of every call, and returns its successful answer unread:
-   * `await client.request('GET', '/v1/account')`. Requests other than POST are repeated after a broken connection.
+   * Sends any request to the API: `await client.request('GET', '/v1/account')`. It adds the key and retries like every
+   * other call, and returns the response of a successful request without reading its body. After a broken connection it
+   * repeats every request except POST.
    */
   request(method: string, path: string, { headers = {}, ...options }: ApiRequest = {}): Promise<Response> {
     return this.#transport.open(method, path, { ...options, headers });

@@ -34,7 +34,7 @@ const UNSENT_REASONS = new Set([
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
 ]);
 
-/** The call took longer than its `timeoutMs`, with all its retries. The service may have carried it out. */
+/** The call with its retries took longer than its `timeoutMs`. The service may have carried it out. */
 export class TimeoutError extends ConnectionError {
   override readonly name = 'TimeoutError';
 
@@ -59,7 +59,7 @@ export class JobLostError extends Error {
   }
 }
 
-/** The file was changed while it was downloaded, so the rest would not belong to the bytes that were read before. */
+/** The file was changed during its download, so its remaining bytes do not fit the bytes that were read before. */
 export class FileChangedError extends Error {
   override readonly name = 'FileChangedError';
 

@@ -11,7 +11,7 @@ async function parse(...chunks: (string | Uint8Array<ArrayBuffer>)[]) {
 }
 
 describe('event stream', () => {
-  it('reads fields, several lines of data and an event name', async () => {
+  it('reads fields, data of several lines and event names', async () => {
     assert.deepEqual(await parse('id: 7\nevent: page\ndata: a\ndata:b\n\n'), [
       { id: '7', event: 'page', data: 'a\nb' },
     ]);
@@ -27,7 +27,7 @@ describe('event stream', () => {
     assert.deepEqual(await parse('data: whole\n\ndata: cut\n'), [{ id: undefined, event: undefined, data: 'whole' }]);
   });
 
-  it('the events are the same wherever the bytes are split, also inside a line end or a character', async () => {
+  it('the events are the same wherever the bytes are split, even inside a line end or a character', async () => {
     for (const text of ['id: 1\ndata: é€\n\ndata: 2\n\n', 'id: 1\r\ndata: é€\r\n\r\ndata: 2\r\n\r\n']) {
       const bytes = new TextEncoder().encode(text);
       const whole = await parse(text);

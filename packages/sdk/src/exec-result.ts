@@ -1,11 +1,12 @@
-// The result of a command: one exit code, however the command ended, and its output as text or bytes.
+// The result of a command: its output as text or bytes, and an exit code. There is an exit code even when a signal or
+// the time limit ended the command.
 import type { Exec } from '@sandbar/contract/exec.ts';
 import { concatBytes, toText } from './bytes.ts';
 import { JobLostError } from './errors.ts';
 
-/** The exit code of a command that ran out of time, as of the program `timeout`. */
+/** The exit code of a command that ran out of time. The program `timeout` uses the same code. */
 const TIMED_OUT_CODE = 124;
-/** A shell reports the end by signal n as 128 + n. */
+/** When signal n ends a command, a shell reports the exit code 128 + n. */
 const SIGNAL_BASE = 128;
 
 /** The numbers of Linux's signals (x86-64 and arm64). */
@@ -37,9 +38,9 @@ const SIGNAL_NUMBERS: Record<string, number> = {
 
 export class ExecResult {
   readonly jobId: string;
-  /** The command's own; 128 + n when signal n ended it; 124 when it ran out of time. */
+  /** The exit code of the command. It is 128 + n when signal n ended the command, and 124 when the time limit did. */
   readonly exitCode: number;
-  /** Such as SIGKILL, when a signal ended the command; else null. */
+  /** The signal that ended the command, such as SIGKILL; null when no signal did. */
   readonly signal: string | null;
   /** Whether the command ran longer than `timeoutSec`. */
   readonly timedOut: boolean;
@@ -48,7 +49,7 @@ export class ExecResult {
   readonly stdoutBytes: Uint8Array;
   readonly stderrBytes: Uint8Array;
 
-  /** Throws JobLostError when the machine stopped or died under the job. */
+  /** Throws JobLostError when the machine stopped or died while the job ran. */
   constructor(job: Exec, stdout: Uint8Array, stderr: Uint8Array) {
     this.jobId = job.id;
     this.exitCode = exitCodeOf(job);
@@ -83,8 +84,9 @@ export function exitCodeOf(job: Exec): number {
 }
 
 /**
- * The number in Linux of a signal such as `SIGKILL`, whatever the system of this computer is. A signal without a name,
- * such as a real-time signal, comes as `SIG36`. 0 for an unknown name and for null.
+ * Returns the number that a signal such as `SIGKILL` has in Linux; the system of this computer may number signals
+ * differently. The service writes a signal that has no name, such as a real-time signal, as `SIG36`. Returns 0 for null
+ * and for an unknown name.
  */
 export function signalNumber(name: string | null): number {
   if (name === null) return 0;

@@ -19,14 +19,14 @@ import { machinePath } from './machines.ts';
 import { ReopenSchedule } from './reopen-schedule.ts';
 import type { Transport } from './transport.ts';
 
-/** The duration of one long poll, ms: below 60 s, after which many proxies close a silent connection. */
+/** The duration of one long poll, ms. Many proxies close a connection that is silent for 60 s, so this is shorter. */
 const WAIT_MS = 30_000;
 
 /** A job that has ended, with all of its output. */
 export type RunResult = { job: Exec; stdout: Uint8Array; stderr: Uint8Array };
 
 export type StreamOptions = CallOptions & {
-  /** The first byte to yield. Default: 0. */
+  /** The position of the first byte to yield. Default: 0. */
   offset?: number;
   /**
    * A page that the caller already has, such as the page in the answer to `start`. The stream yields the bytes of this
@@ -85,8 +85,8 @@ export class Execs {
   }
 
   /**
-   * A handle of a job that was started before. Its stdin appends to the bytes that the job has accepted. `stdinOffset`
-   * is their number; without it the client asks the service at the first write.
+   * A handle of a job that was started before. Writes to its stdin append to the bytes that the job has accepted.
+   * `stdinOffset`: how many bytes these are. Without it, the client asks the service at the first write.
    */
   job(machineId: string, execId: string, options: CallOptions & { stdinOffset?: number } = {}): Job {
     const { signal, stdinOffset } = options;
@@ -136,14 +136,14 @@ export class Execs {
     }
   }
 
-  /** Ends every process of the job. A job that has ended already is returned as it is. */
+  /** Ends every process of the job. If the job has ended already, returns it unchanged. */
   cancel(machineId: string, execId: string, call: CallOptions = {}): Promise<Exec> {
     return this.#transport.json('POST', `${execPath(machineId, execId)}/cancel`, { ...call, isRepeatable: true });
   }
 
   /**
-   * Sends a signal to the first process of the job. A job that has ended already is returned as it is. After a 503 the
-   * signal may be sent twice.
+   * Sends a signal to the first process of the job. If the job has ended already, returns it unchanged. After a 503 the
+   * client retries, so the job may get the signal twice.
    */
   signal(machineId: string, execId: string, name: JobSignal, call: CallOptions = {}): Promise<Exec> {
     return this.#transport.json('POST', `${execPath(machineId, execId)}/signal`, { ...call, body: { signal: name } });
@@ -173,7 +173,7 @@ export class Execs {
     const schedule = new ReopenSchedule(this.#transport.retryForMs);
     try {
       for (;;) {
-        // A stream that ends without `eof` counts as broken as well: the service ends its streams when it shuts down.
+        // A stream that ends before `eof` also counts as broken: the service closes its streams when it shuts down.
         let failure: unknown = new ConnectionError(
           this.#transport.baseUrl,
           'the output stream was closed before its end',

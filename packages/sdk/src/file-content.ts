@@ -1,16 +1,17 @@
-// The content of an upload, and how often it can be sent.
+// The content of an upload, and whether it can be sent again.
 import type { RequestOptions } from './transport.ts';
 
 /**
- * What is uploaded. A function is called for each attempt and returns the bytes from their beginning, for example `() =>
- * createReadStream(file)`. An iterable can be read only once, so its upload is never repeated.
+ * The content of an upload. The client calls a function once for each attempt; it must return the bytes from their
+ * beginning, for example `() => createReadStream(file)`. An iterable can be read only once, so its upload is never
+ * repeated.
  */
 export type Content = string | Uint8Array | (() => AsyncIterable<Uint8Array>) | AsyncIterable<Uint8Array>;
 
 /** A larger byte array is sent in pieces of this size, because `fetch` would first copy the whole array. */
 const PIECE_BYTES = 1024 * 1024;
 
-/** The options of a request that sends the content. `isRepeatable`: whether an upload may happen twice. */
+/** The options of a request that sends the content. `isRepeatable`: whether the service may carry it out twice. */
 export function openContent(
   content: Content,
   isRepeatable: boolean,

@@ -1,4 +1,4 @@
-// Downloads a file. A download that breaks off goes on where it was, as long as the file is the same.
+// Downloads a file. When the connection breaks, the download continues at the same byte, unless the file was changed.
 
 import type { CallOptions } from './call-options.ts';
 import { ConnectionError, FileChangedError } from './errors.ts';
@@ -7,15 +7,15 @@ import { SandbarError } from './service-errors.ts';
 import type { Transport } from './transport.ts';
 
 export type DownloadOptions = CallOptions & {
-  /** The first byte. Default: 0. */
+  /** The position of the first byte to read. Default: 0. */
   start?: number | undefined;
-  /** The last byte. Default: the end of the file. */
+  /** The position of the last byte to read. Default: the end of the file. */
   end?: number | undefined;
 };
 
 /**
- * Yields the bytes of the file at `url`. Throws ConnectionError when it cannot go on within the time for retries, or
- * when the file cannot be read from the middle. Files in /proc are such files.
+ * Yields the bytes of the file at `url`. Throws ConnectionError when the connection breaks and the download cannot
+ * continue: the time for retries is over, or the file, such as a file in /proc, can be read only from its beginning.
  */
 export async function* downloadFile(
   transport: Transport,
@@ -51,7 +51,7 @@ export async function* downloadFile(
 
 type Part = { position: number; end: number | undefined; etag: string | undefined; signal: AbortSignal | undefined };
 
-/** Opens the file at a byte. Throws FileChangedError if it has another ETag than before. */
+/** Requests the file from the byte at `position` on. Throws FileChangedError if its ETag differs from `etag`. */
 async function openFrom(transport: Transport, url: string, { position, end, etag, signal }: Part): Promise<Response> {
   const isPart = position > 0 || end !== undefined;
   const headers = {
@@ -69,7 +69,7 @@ async function openFrom(transport: Transport, url: string, { position, end, etag
   throw new FileChangedError();
 }
 
-/** The bytes of one connection. Throws ConnectionError when it breaks before the end. */
+/** The bytes of one response. Throws ConnectionError when the connection breaks before the end. */
 async function* bytesOf(
   transport: Transport,
   response: Response,

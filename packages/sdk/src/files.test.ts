@@ -1,4 +1,4 @@
-// Tests the files of a machine against a server that breaks connections where the test wants it to.
+// Tests the file calls of the client. A server in this process breaks connections as each test wants.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -16,7 +16,7 @@ type Request = { method: string; url: string; headers: IncomingMessage['headers'
 let server: Server;
 let files: Files;
 let requests: Request[];
-/** The handlers of the next requests. The last one also handles all requests after it. */
+/** The handlers of the next requests, one for each request. The last handler also handles all further requests. */
 let handlers: Handler[];
 
 before(async () => {
@@ -61,7 +61,7 @@ const broken: Handler = (request, response) => {
 const wanted = () => requests.map(({ method, url }) => `${method} ${url}`);
 
 describe('a path', () => {
-  it('is sent byte for byte, whatever it is', async () => {
+  it('is sent byte for byte, whatever characters it has', async () => {
     handlers = [json(200)];
     await files.stat('/a b/ü?&%+#\n');
     await files.stat(Buffer.from([0x2f, 0xff]));
@@ -77,7 +77,7 @@ describe('a path', () => {
   });
 });
 
-/** Serves `content` with ranges, and breaks the connection after `breakAt` bytes of the answer. */
+/** Serves `content`, or the requested range, and breaks the connection after `breakAt` bytes of the answer. */
 function serve(content: string, { etag = '"v1"', breakAt = Number.POSITIVE_INFINITY, hasParts = true } = {}): Handler {
   return (request, response) => {
     const [, first, last] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '') ?? [];
@@ -105,14 +105,14 @@ describe('a download', () => {
     assert.equal(requests[0]?.headers.range, undefined);
   });
 
-  it('of a part asks for that part', async () => {
+  it('of a part requests only that part', async () => {
     handlers = [serve('hello')];
     assert.equal(toText(await files.read('/a', { start: 1, end: 3 })), 'ell');
     assert.equal(toText(await files.read('/a', { start: 2 })), 'llo');
     assert.equal(toText(await files.read('/a', { end: 1 })), 'he');
   });
 
-  it('that breaks off goes on at the same byte, as often as needed', async () => {
+  it('continues at the same byte after each broken connection', async () => {
     handlers = [serve('0123456789', { breakAt: 3 }), serve('0123456789', { breakAt: 2 }), broken, serve('0123456789')];
     assert.equal(await files.readText('/a'), '0123456789');
     const asked = requests.map(({ headers }) => [headers.range, headers['if-range']]);
@@ -124,13 +124,13 @@ describe('a download', () => {
     ]);
   });
 
-  it('of a part goes on within the part', async () => {
+  it('of a part continues within that part after a broken connection', async () => {
     handlers = [serve('0123456789', { breakAt: 2 }), serve('0123456789')];
     assert.equal(toText(await files.read('/a', { start: 4, end: 8 })), '45678');
     assert.equal(requests[1]?.headers.range, 'bytes=6-8');
   });
 
-  it('is an error when the file was changed meanwhile, also to a shorter one', async () => {
+  it('throws an error when the file was changed meanwhile, even to a shorter file', async () => {
     for (const changed of ['ABCDEFGHIJ', 'AB']) {
       handlers = [serve('0123456789', { breakAt: 3 }), serve(changed, { etag: '"v2"' })];
       await assert.rejects(files.read('/a'), FileChangedError);
@@ -139,13 +139,13 @@ describe('a download', () => {
     await assert.rejects(files.read('/a'), FileChangedError);
   });
 
-  it('of a file without parts does not go on, and is an error', async () => {
+  it('throws an error after a broken connection when the service cannot serve parts of the file', async () => {
     handlers = [serve('0123456789', { breakAt: 3, hasParts: false })];
     await assert.rejects(files.read('/proc/x'), { name: 'ConnectionError' });
     assert.equal(requests.length, 1);
   });
 
-  it('that nobody wants any more is closed', async () => {
+  it('is closed when the caller stops reading', async () => {
     const closed = Promise.withResolvers<void>();
     handlers = [
       (_request, response) => {
@@ -209,7 +209,7 @@ describe('a write', () => {
     }
   });
 
-  it('of an iterable, which can be read once, is never repeated', async () => {
+  it('of an iterable is never repeated, because an iterable can be read only once', async () => {
     async function* once() {
       yield Buffer.from('text');
     }
@@ -221,14 +221,14 @@ describe('a write', () => {
     }
   });
 
-  it('that must not overwrite is not repeated when the first one may have made the file', async () => {
+  it('that must not overwrite is not repeated when the first request may have created the file', async () => {
     handlers = [keepAndBreak];
     await assert.rejects(files.write('/a', 'x', { overwrite: false }), { name: 'ConnectionError' });
     assert.equal(requests.length, 1);
     assert.equal(requests[0]?.headers['if-none-match'], '*');
   });
 
-  it('whose content fails is cut and throws that error', async () => {
+  it('throws the error of its content, and closes the connection', async () => {
     const arrived = Promise.withResolvers<void>();
     const cut = Promise.withResolvers<void>();
     handlers = [
@@ -249,7 +249,7 @@ describe('a write', () => {
     await cut.promise;
   });
 
-  it('to a full disk is a DiskFullError, also when the rest of the content is not sent yet', async () => {
+  it('to a full disk throws a DiskFullError, even before all content is sent', async () => {
     handlers = [
       (request, response) => {
         request.once('data', () => {
@@ -288,8 +288,8 @@ describe('a list', () => {
   });
 });
 
-describe('a change whose answer was lost', () => {
-  it('is found done when it is repeated', async () => {
+describe('a remove, a move or a mkdir whose answer was lost', () => {
+  it('succeeds when its repetition shows that the first request was carried out', async () => {
     handlers = [broken, refusal(404, 'not_found')];
     await files.remove('/a');
     handlers = [broken, refusal(404, 'not_found'), json(200)];
@@ -301,7 +301,7 @@ describe('a change whose answer was lost', () => {
     assert.deepEqual(await files.mkdir('/a'), ENTRY);
   });
 
-  it('is refused as it is when the first request cannot have done it', async () => {
+  it('throws the refusal when the first request cannot have been carried out', async () => {
     handlers = [refusal(404, 'not_found')];
     await assert.rejects(files.remove('/a'), { code: 'not_found' });
     await assert.rejects(files.move('/old', '/a'), { code: 'not_found' });
@@ -313,14 +313,14 @@ describe('a change whose answer was lost', () => {
 });
 
 describe('an archive', () => {
-  it('is read to its end, or an error is thrown', async () => {
+  it('is read to its end, or throws an error', async () => {
     handlers = [serve('tar', { hasParts: false }), serve('tar', { hasParts: false, breakAt: 1 })];
     const read = async () => Buffer.concat(await collect(files.archive('/d'))).toString();
     assert.equal(await read(), 'tar');
     await assert.rejects(read(), { name: 'ConnectionError' });
   });
 
-  it('is unpacked with its owner', async () => {
+  it('is unpacked for the given owner', async () => {
     handlers = [json(200, { entries: 1, refused_count: 0, refused: [] })];
     assert.equal((await files.unpack('/d', 'tar', { user: 'me' })).entries, 1);
     assert.deepEqual(wanted(), ['PUT /v1/machines/m/files/archive?path=/d&user=me']);
@@ -342,7 +342,7 @@ describe('a watch', () => {
       response.end(list.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''));
     };
 
-  it('goes on after a broken connection and says that events may be lost, until the path is removed', async () => {
+  it('continues after a broken connection, reports that events may be lost, and ends when the path is removed', async () => {
     handlers = [
       events({ type: 'ready' }, { type: 'created', path: '/d/a' }),
       ending({ type: 'ready' }, { type: 'removed', path: '/d' }),
@@ -356,7 +356,7 @@ describe('a watch', () => {
     assert.deepEqual(wanted(), Array(2).fill('GET /v1/machines/m/files/watch?path=/d&recursive=false'));
   });
 
-  it('ends with the error when the machine or the path is not there any more', async () => {
+  it('throws the error when the machine or the path does not exist any more', async () => {
     handlers = [events({ type: 'ready' }), refusal(404, 'not_found')];
     await assert.rejects(collect(files.watch('/d')), { code: 'not_found' });
   });

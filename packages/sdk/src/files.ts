@@ -12,7 +12,7 @@ import { ReopenSchedule } from './reopen-schedule.ts';
 import { acceptNotFound } from './service-errors.ts';
 import type { RequestOptions, Transport } from './transport.ts';
 
-/** An absolute path in a machine. Bytes name a file whose name is not valid UTF-8. */
+/** An absolute path in a machine: text, or bytes when the path is not valid UTF-8. */
 export type FilePath = string | Uint8Array;
 
 export type WriteOptions = CallOptions & {
@@ -20,13 +20,13 @@ export type WriteOptions = CallOptions & {
   mode?: number | undefined;
   /** The owner in the machine: a name or uid. Default: the owner of the file that is replaced, else root. */
   user?: string | undefined;
-  /** Make the directories of the path that are missing. Default: true. */
+  /** Create the missing directories above the file. Default: true. */
   parents?: boolean | undefined;
   /** Replace a file that exists. Default: true. If false, the write fails with `conflict` when the file exists. */
   overwrite?: boolean | undefined;
 };
 
-/** The service answers a move with these codes only before it asks the machine. */
+/** If the service answers a move with one of these codes, it has not asked the machine, so nothing was moved. */
 const BEFORE_MOVE_CODES = ['fleet_capacity', 'shutting_down'];
 
 export class Files {
@@ -39,8 +39,8 @@ export class Files {
   }
 
   /**
-   * Yields the bytes of a file, or of a part of it. When the connection breaks, it goes on at the same byte, so it yields
-   * each byte exactly once. Throws FileChangedError when the file was changed meanwhile.
+   * Yields the bytes of a file, or of a part of it. When the connection breaks, it continues at the same byte, so it
+   * yields each byte exactly once. Throws FileChangedError when the file was changed meanwhile.
    */
   stream(path: FilePath, options: DownloadOptions = {}): AsyncGenerator<Uint8Array> {
     return downloadFile(this.#transport, this.#of('/content', path), options);
@@ -70,14 +70,17 @@ export class Files {
     });
   }
 
-  /** The entry of a file, a directory, or a symlink itself. Throws SandbarError `not_found`. */
+  /**
+   * The entry of a file or directory. For a symlink it is the entry of the symlink itself, not of its target. Throws
+   * SandbarError `not_found` when nothing exists at the path.
+   */
   stat(path: FilePath, call: CallOptions = {}): Promise<FileEntry> {
     return this.#transport.json('GET', this.#of('/entry', path), call);
   }
 
   /**
-   * Yields the entries of a directory, sorted by the bytes of their paths; with `depth` 2 also those of its
-   * directories.
+   * Yields the entries of a directory, sorted by the bytes of their paths. With `depth` 2 it also yields the entries of
+   * the directories in it, and so on.
    */
   async *entries(
     path: FilePath,
@@ -106,7 +109,7 @@ export class Files {
     return this.#transport.run('DELETE', this.#of('', path), { ...call, query: { recursive } }, acceptNotFound);
   }
 
-  /** Makes a directory and those above it that are missing, and returns its entry. It may exist already. */
+  /** Creates a directory and the missing directories above it, and returns its entry. It may exist already. */
   mkdir(
     path: FilePath,
     options: CallOptions & { mode?: number | undefined; user?: string | undefined } = {},
@@ -117,11 +120,12 @@ export class Files {
   }
 
   /**
-   * Moves a file or directory and returns its new entry. If something exists at `to`, throws SandbarError `conflict` unless
-   * `overwrite` is true.
+   * Moves a file or directory and returns its new entry. If something exists at `to`, throws SandbarError `conflict`
+   * unless `overwrite` is true.
    *
-   * When the answer is lost (ConnectionError, `host_unavailable`), the move is repeated. If `from` is missing then, the
-   * move counts as done when something exists at `to`, even if that was there before and `from` never existed.
+   * When the answer is lost (ConnectionError, `host_unavailable`), the client repeats the move. If the service then
+   * finds nothing at `from`, but something at `to`, the client takes the move as done. This can be wrong: `from` may
+   * never have existed, and the file at `to` may be older.
    */
   move(
     from: FilePath,
@@ -133,14 +137,17 @@ export class Files {
     const request = { ...call, body, isRepeatable: true, undoneCodes: BEFORE_MOVE_CODES };
     return this.#transport.json<FileEntry>('POST', `${this.#url}/move`, request, async (refusal) => {
       if (refusal.code !== 'not_found') throw refusal;
-      // An earlier attempt has moved the file if it is at the new path now.
+      // If the new path exists now, an earlier attempt has moved the file.
       return this.stat(to, call).catch(() => {
         throw refusal;
       });
     });
   }
 
-  /** Yields a tar archive of a file, or of a directory with everything in it. It cannot go on after a broken connection. */
+  /**
+   * Yields a tar archive of a file, or of a directory with everything in it. It cannot continue after a broken
+   * connection, and throws ConnectionError.
+   */
   async *archive(path: FilePath, call: CallOptions = {}): AsyncGenerator<Uint8Array> {
     const response = await this.#transport.open('GET', this.#of('/archive', path), call);
     try {
@@ -152,8 +159,8 @@ export class Files {
   }
 
   /**
-   * Unpacks a tar archive into a directory that exists. Entries that would leave the directory, and devices, are not
-   * unpacked and named in the answer.
+   * Unpacks a tar archive into a directory that exists. The service skips devices and entries that would lie outside
+   * the directory; the answer names the skipped entries.
    */
   unpack(
     path: FilePath,
@@ -204,7 +211,7 @@ export class Files {
   }
 }
 
-/** The exact path of an entry, also when it is not valid UTF-8. */
+/** The exact path of an entry, even when the path is not valid UTF-8. */
 export function pathOf({ path, path_encoded }: Pick<FileEntry, 'path' | 'path_encoded'>): FilePath {
   return path_encoded === undefined ? path : decodePath(path_encoded);
 }

@@ -1,4 +1,4 @@
-// The public surface of the package. The CLI and the MCP server import the modules that they need instead.
+// Everything that the package exports. The CLI and the MCP server do not use this file, but import single modules.
 export type { Account } from '@sandbar/contract/account.ts';
 export type { ActivityEntry } from '@sandbar/contract/activity.ts';
 export type { ApiKey, ApiKeyCreate, NewApiKey } from '@sandbar/contract/api-key.ts';

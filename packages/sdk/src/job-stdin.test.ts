@@ -11,11 +11,12 @@ let accepted: Buffer;
 let isClosed: boolean;
 let requests: { url: string; bytes: number }[];
 /**
- * What goes wrong with the next requests, one fault for each. `lost`: the bytes are accepted, but the answer is lost.
- * `away`: the host is unavailable. `ended`: the job has ended. `atMost`: only so many bytes are accepted.
+ * What goes wrong with the next requests: each request takes the first fault of the list. `lost`: the bytes are accepted,
+ * but the answer is lost. `away`: the host is unavailable. `ended`: the job has ended. `atMost`: at most this many bytes
+ * are accepted.
  */
 let faults: ('lost' | 'away' | 'ended' | { atMost: number })[];
-/** While set, requests wait for it. */
+/** If it is set, the server answers requests only after this promise has resolved. */
 let hold: Promise<void> | undefined;
 
 before(async () => {
@@ -73,7 +74,7 @@ describe('job.stdin', () => {
     await assert.rejects(stdin.write('x'), /closed before/);
   });
 
-  it('writes that come while a request is under way go out together in the next one', async () => {
+  it('sends all writes that it gets during a request together in the next request', async () => {
     const { stdin } = await start();
     const held = Promise.withResolvers<void>();
     hold = held.promise;
@@ -88,7 +89,7 @@ describe('job.stdin', () => {
     assert.equal(stdin.pendingBytes, 0);
   });
 
-  it('repeats what was lost on the way, and no byte is written twice', async () => {
+  it('repeats bytes that were lost on the way, and writes no byte twice', async () => {
     const { stdin } = await start();
     faults = ['lost', 'away', { atMost: 3 }, 'lost'];
     await stdin.write('0123456789');
@@ -98,7 +99,7 @@ describe('job.stdin', () => {
     assert.ok(isClosed);
   });
 
-  it('sends at most 1 MiB in a request, and continues where a slow command stopped to read', async () => {
+  it('sends at most 1 MiB in a request, and continues at the byte at which a slow command stopped reading', async () => {
     const { stdin } = await start();
     const content = Buffer.alloc(3_000_000, 'abcdefg');
     faults = [{ atMost: 65_536 }, { atMost: 0 }];
@@ -112,7 +113,7 @@ describe('job.stdin', () => {
     assert.deepEqual(requests.map(({ url }) => url.includes('close=true')).lastIndexOf(true), requests.length - 1);
   });
 
-  it('goes on after the bytes that the job was started with, and with a job that already runs', async () => {
+  it('appends to the bytes with which the job was started, also through a handle of a job that already runs', async () => {
     accepted = Buffer.from('first ');
     const stdin = Buffer.from('first ').toString('base64');
     const job = await sandbar.execs.startJob('m', { argv: ['cat'], stdin }, { stdinOpen: true });
@@ -123,7 +124,7 @@ describe('job.stdin', () => {
     assert.equal(accepted.toString(), 'first second third fourth');
   });
 
-  it('an error ends all writes that wait, and later ones', async () => {
+  it('fails all waiting and later writes after an error', async () => {
     const { stdin } = await start();
     faults = ['ended'];
     const writes = await Promise.allSettled([stdin.write('a'), stdin.write('b'), stdin.close()]);
@@ -132,7 +133,7 @@ describe('job.stdin', () => {
     assert.equal(requests.length, 1);
   });
 
-  it('an abort ends a write that waits', async () => {
+  it('fails a waiting write after an abort', async () => {
     const controller = new AbortController();
     const { signal } = controller;
     const { stdin } = await sandbar.execs.startJob('m', { argv: ['cat'] }, { stdinOpen: true, signal });
@@ -145,7 +146,7 @@ describe('job.stdin', () => {
     held.resolve();
   });
 
-  it('job.signal names the signal', async () => {
+  it('job.signal sends the name of the signal', async () => {
     const job = await start();
     assert.equal(((await job.signal('INT')) as unknown as { signal: string }).signal, 'INT');
   });

@@ -1,6 +1,6 @@
-// Writes to the open stdin of a job. Writes are collected while a request is under way and go out together in the next
-// one. Every request names the offset of its first byte, so the client may repeat it after any failure: the service
-// writes no byte twice.
+// Writes to the open stdin of a job. While a request is under way, the client collects further writes and sends them
+// together in the next request. Every request names the offset of its first byte, so the client may repeat it after any
+// failure: the service writes no byte twice.
 import type { ExecStdin } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import { concatBytes, toBytes } from './bytes.ts';
@@ -8,7 +8,7 @@ import { sleep } from './retry.ts';
 import { settleLater } from './settle-later.ts';
 import type { Transport } from './transport.ts';
 
-/** The pause after a request of which nothing was accepted, ms. */
+/** The pause after a request from which the service accepted no bytes, ms. */
 const IDLE_MS = 100;
 
 type Waiter = { end: number; isClose: boolean; resolve: () => void; reject: (error: unknown) => void };
@@ -21,7 +21,7 @@ export class JobStdin {
   #pending: Uint8Array[] = [];
   #pendingBytes = 0;
   #waiters: Waiter[] = [];
-  /** The bytes that the job has accepted, or undefined before the service was asked. */
+  /** How many bytes the job has accepted; undefined until the service was asked. */
   #accepted: number | undefined;
   #isEnding = false;
   #isClosed = false;
@@ -29,8 +29,8 @@ export class JobStdin {
   #failure: { error: unknown } | undefined;
 
   /**
-   * `path`: of the job on the API. `accepted`: how many bytes of stdin the job was started with; undefined for a job
-   * that was started before; the first write then asks the service. When `signal` is aborted, all writes fail.
+   * `path`: the API path of the job. `accepted`: how many bytes of stdin the job has accepted so far; if undefined, the
+   * first write asks the service. When `signal` is aborted, all writes fail.
    */
   constructor(transport: Transport, path: string, accepted: number | undefined, signal?: AbortSignal) {
     this.#transport = transport;
@@ -39,27 +39,27 @@ export class JobStdin {
     this.#signal = signal;
   }
 
-  /** Bytes that were written and are not accepted yet. */
+  /** How many bytes were written, but not accepted yet. */
   get pendingBytes(): number {
     return this.#pendingBytes;
   }
 
   /**
-   * Appends bytes, or text as UTF-8. Resolves when the job has accepted them, which may have to wait until the command
-   * reads. Calls need not wait for each other; their order is kept. Throws SandbarError `conflict` when the job has
-   * ended or the command has closed its stdin, and ConnectionError. After an error all later writes fail.
+   * Appends bytes, or text as UTF-8. Resolves when the job has accepted them, which may take until the command reads
+   * its stdin. You may call it again before that; the order of the calls is kept. Throws SandbarError `conflict` when
+   * the job has ended or the command has closed its stdin, and ConnectionError. After an error all later writes fail.
    */
   write(data: Uint8Array | string): Promise<void> {
     if (this.#failure) return Promise.reject(this.#failure.error);
     if (this.#isEnding) return Promise.reject(new Error('stdin was closed before this write'));
-    // A copy, because the caller may use its buffer again before the bytes are sent.
+    // Copy the bytes, because the caller may reuse its buffer before they are sent.
     const bytes = typeof data === 'string' ? toBytes(data) : data.slice();
     this.#pending.push(bytes);
     this.#pendingBytes += bytes.length;
     return this.#wait(false);
   }
 
-  /** Ends stdin after all that was written. Resolves when the job has accepted everything. May be repeated. */
+  /** Closes stdin after all earlier writes. Resolves when the job has accepted everything. May be called again. */
   close(): Promise<void> {
     this.#isEnding = true;
     return this.#wait(true);
@@ -76,7 +76,7 @@ export class JobStdin {
 
   async #send(): Promise<void> {
     this.#isSending = true;
-    // Writes that follow in the same turn go into the first request.
+    // Let the caller's synchronous code finish first, so that all its writes go into the first request.
     await Promise.resolve();
     try {
       if (this.#accepted === undefined) await this.#findOffset();
@@ -105,8 +105,8 @@ export class JobStdin {
     const accepted = Math.max(0, Math.min(next_offset - offset, body.length));
     this.#drop(accepted);
     this.#accepted = offset + accepted;
-    // The service accepts nothing when the command did not read for a while, or at once when the service is about to
-    // stop. So wait before the next request.
+    // The service accepts no bytes when the command has not read for a while, or when the service is about to stop. In
+    // the second case it answers at once. So wait before the next request.
     if (accepted === 0 && !closed) await sleep(IDLE_MS, this.#signal);
     if (closed && this.#pendingBytes === 0) this.#isClosed = true;
     this.#release();
@@ -117,7 +117,7 @@ export class JobStdin {
     return this.#transport.json('PUT', this.#path, { query, content: () => bytes, signal: this.#signal });
   }
 
-  /** Returns the pending bytes in one buffer, at most as many as one request may have. The bytes stay pending. */
+  /** Returns the first pending bytes, at most as many as one request may send. The bytes stay pending. */
   #take(): Uint8Array {
     if (this.#pending.length > 1) this.#pending = [concatBytes(this.#pending)];
     return (this.#pending[0] ?? new Uint8Array(0)).subarray(0, EXEC_BOUNDS.stdinAppendBytes);

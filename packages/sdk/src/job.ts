@@ -9,16 +9,16 @@ import type { JobStdin } from './job-stdin.ts';
 import { mergeChunks, type OutputChunk } from './output-chunks.ts';
 
 export type JobOutputOptions = CallOptions & {
-  /** Only this stream. Default: both, as they come. */
+  /** Read only this stream. Default: both streams, in the order in which their output arrives. */
   stream?: OutputStream | undefined;
-  /** The first byte of that stream. Default: 0. Only with `stream`. */
+  /** The position in `stream` of the first byte to read. Default: 0. Ignored without `stream`. */
   offset?: number | undefined;
 };
 
 export class Job {
   readonly machineId: string;
   readonly id: string;
-  /** Only for a job that was started with an open stdin. */
+  /** Use it only if the job was started with an open stdin. */
   readonly stdin: JobStdin;
   readonly #execs: Execs;
 
@@ -36,7 +36,7 @@ export class Job {
 
   /**
    * Yields the output as the command writes it, until the job has ended. `offset` of a chunk is the position of its first
-   * byte in its stream. After a dropped connection it goes on at the same byte. Throws OutputExpiredError and
+   * byte in its stream. After a broken connection it continues at the same byte. Throws OutputExpiredError and
    * ConnectionError, see {@link Execs.streamOutput}.
    */
   async *output({ stream, offset = 0, ...call }: JobOutputOptions = {}): AsyncGenerator<OutputChunk> {

@@ -18,7 +18,7 @@ export type CreateOptions = CallOptions & {
 export type DestroyOptions = CallOptions & {
   /** Keep the root disk as a detached volume. Its id is in `root_volume_id` of the returned machine. */
   preserveStorage?: boolean | undefined;
-  /** Delete the machine's snapshots as well. Otherwise the destroy of a machine that has snapshots is a `conflict`. */
+  /** Delete the machine's snapshots as well. Without this, a machine that has snapshots is refused with `conflict`. */
   deleteSnapshots?: boolean | undefined;
 };
 

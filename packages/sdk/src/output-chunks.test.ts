@@ -8,7 +8,7 @@ const chunk = (stream: 'stdout' | 'stderr', text: string): OutputChunk => ({
 });
 
 describe('merged streams', () => {
-  it('yield what comes first first, and end when all have ended', async () => {
+  it('yield chunks in the order of their arrival, and end when all streams have ended', async () => {
     let release = () => {};
     const waiting = new Promise<void>((resolve) => {
       release = resolve;
@@ -27,7 +27,7 @@ describe('merged streams', () => {
     assert.deepEqual(texts, ['1', '2', 'late']);
   });
 
-  it('end all sources when the caller stops, and when one of them fails', async () => {
+  it('end all sources when the caller stops, and when one source fails', async () => {
     let aborted = 0;
     async function* endless(signal: AbortSignal): AsyncGenerator<OutputChunk> {
       yield chunk('stdout', 'x');
@@ -47,7 +47,7 @@ describe('merged streams', () => {
     assert.equal(aborted, 2);
   });
 
-  it('may fail while the caller still works on a chunk', async () => {
+  it('throw the error of a source that fails while the caller still works on a chunk', async () => {
     async function* failing(): AsyncGenerator<OutputChunk> {
       yield chunk('stdout', 'x');
       throw new Error('broken');

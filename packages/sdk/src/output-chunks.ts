@@ -1,12 +1,12 @@
-// Pieces of the output of a job. Merges the pieces of several streams into one sequence.
+// Merges the output of several streams of a job into one sequence of chunks.
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 
 /** A piece of output. `offset`: the position of its first byte in its stream. */
 export type OutputChunk = { stream: OutputStream; offset: number; data: Uint8Array };
 
 /**
- * Yields the chunks of all sources as they come, and reads no source further than its next chunk. `open` gets a signal
- * that is aborted when the caller stops or one source fails, so that no source is left waiting.
+ * Yields the chunks of all sources in the order in which they arrive. It reads at most one chunk ahead from each source.
+ * `open` gets a signal, which is aborted when the caller stops or one source fails, so that no source keeps waiting.
  */
 export async function* mergeChunks(
   open: (signal: AbortSignal) => AsyncGenerator<OutputChunk>[],
@@ -16,7 +16,8 @@ export async function* mergeChunks(
   const sources = open(signal ? AbortSignal.any([signal, stop.signal]) : stop.signal);
   const next = (source: AsyncGenerator<OutputChunk>) => {
     const step = source.next().then((result) => ({ source, result }));
-    // An error is thrown by the race below. It may come while the caller works on a chunk and nobody listens.
+    // The race below throws the error of a step. A step may fail earlier, while the caller works on a chunk; this
+    // handler then prevents an unhandled rejection.
     step.catch(() => undefined);
     return step;
   };

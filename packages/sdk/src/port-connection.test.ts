@@ -1,4 +1,4 @@
-// Tests connections of the client to ports of machines, with a service in this process that does what a test says.
+// Tests the client's connections to ports of machines. A fake service in this process behaves as each test says.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
@@ -34,7 +34,7 @@ after(() => {
 const connect = () => new Ports(new Transport({ baseUrl, apiKey: 'k' }), 'm').connect(22);
 
 describe('a connection to a port', () => {
-  it('carries bytes both ways, long ones too, and the end of each direction', async () => {
+  it('carries short and long data in both directions, and the end of each direction', async () => {
     serve = (socket) => {
       let received = '';
       socket.on('message', (data, isBinary) => {
@@ -50,20 +50,20 @@ describe('a connection to a port', () => {
     assert.deepEqual(asked, ['/v1/machines/m/ports/22/connect Bearer k']);
   });
 
-  it('fails with the reason when it ends in any other way than well', async () => {
+  it('fails with the reason when the service closes it with an error or the connection breaks', async () => {
     serve = (socket) => socket.send(Buffer.from('half'), () => socket.close(4409, 'conflict: The machine is stopped.'));
     await assert.rejects(text(await connect()), (error: Error) => /The machine is stopped/.test(String(error.cause)));
     serve = (socket) => socket.send(Buffer.from('half'), () => socket.terminate());
     await assert.rejects(text(await connect()));
   });
 
-  it('is refused with the error of the service', async () => {
+  it('throws the error of the service when the service refuses it', async () => {
     refusal = JSON.stringify({ code: 'port_not_open', detail: 'Nothing in the machine listens on port 22.' });
     await assert.rejects(connect(), { code: 'port_not_open', status: 502 });
     refusal = undefined;
   });
 
-  it('is not read while nobody takes its bytes', async () => {
+  it('reads no more from the service while the caller reads nothing', async () => {
     serve = (socket) => {
       for (let count = 0; count < 512; count++) socket.send(Buffer.alloc(64 * 1024));
       socket.close(1000);

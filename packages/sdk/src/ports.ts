@@ -1,4 +1,5 @@
-// Ports of a machine: which are open, addresses for browsers, who may use one, and connections for any protocol.
+// Ports of a machine: list the open ports, get an address for a browser, set who may use a port, and connect to a port
+// with any protocol.
 import type { Port, PortAccess, PortList, PortToken } from '@sandbar/contract/port.ts';
 import { PORT_PROTOCOL } from '@sandbar/contract/port-bounds.ts';
 import { platform } from '#platform';
@@ -24,7 +25,7 @@ export class Ports {
     this.#path = `${machinePath(machineId)}/ports`;
   }
 
-  /** The ports on which programs listen now, whatever their access. */
+  /** The ports on which programs listen now, both public and private. */
   async list(call: CallOptions = {}): Promise<Port[]> {
     return (await this.#transport.json<PortList>('GET', this.#path, call)).ports;
   }
@@ -37,20 +38,20 @@ export class Ports {
     return (await this.token(port, options)).url;
   }
 
-  /** A token for this port alone. Programs send it in the header X-Sandbar-Key. */
+  /** A token that is valid only for this port. Programs send it in the header X-Sandbar-Key. */
   token(port: number, { expiresInSec, ...call }: TokenOptions = {}): Promise<PortToken> {
     const body = expiresInSec === undefined ? {} : { expires_in_sec: expiresInSec };
     return this.#transport.json('POST', `${this.#path}/${port}/token`, { ...call, body, isRepeatable: true });
   }
 
-  /** Makes the port public, which everybody may use, or private again. No program has to listen on it now. */
+  /** Makes the port public, so that everybody may use it, or private again. No program has to listen on the port yet. */
   setAccess(port: number, access: PortAccess, call: CallOptions = {}): Promise<Port> {
     return this.#transport.json('PUT', `${this.#path}/${port}`, { ...call, body: { access } });
   }
 
   /**
-   * Opens a TCP connection to the port, for any protocol. `end()` ends only the direction to the program. Throws
-   * SandbarError, such as `port_not_open`. Not for browsers.
+   * Opens a TCP connection to the port, for any protocol. `end()` closes only the direction to the program. Throws
+   * SandbarError, such as `port_not_open`. Does not work in browsers.
    */
   async connect(port: number, { signal, timeoutMs = CONNECT_MS }: CallOptions = {}): Promise<PortConnection> {
     const { baseUrl, userAgent, authorization } = this.#transport;

@@ -1,4 +1,4 @@
-// Reads the error that a response with a status from 400 on reports.
+// Reads the error from a response that is not successful.
 import { errorOf, type SandbarError } from './service-errors.ts';
 
 export async function readError(response: Response): Promise<SandbarError> {
@@ -7,7 +7,7 @@ export async function readError(response: Response): Promise<SandbarError> {
   try {
     body = JSON.parse(text) ?? {};
   } catch {
-    // The response is not JSON, so it came, for example, from a proxy. The error below still has its status.
+    // The response is not JSON; a proxy may have sent it. The error below still has its status.
   }
   const retryAfter = Number(response.headers.get('retry-after') ?? Number.NaN);
   return errorOf({

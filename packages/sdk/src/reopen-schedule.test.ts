@@ -16,7 +16,7 @@ describe('a stream that breaks', () => {
     await assert.rejects(schedule.wait(broken, undefined), broken);
   });
 
-  it('has all of its time again after data, and after a connection that lived, although only heartbeats came', async () => {
+  it('gets the whole time again after data, and after a connection that stayed open with only heartbeats', async () => {
     let now = 0;
     const schedule = new ReopenSchedule(60_000, () => now);
     await schedule.wait(broken, undefined);
@@ -32,7 +32,7 @@ describe('a stream that breaks', () => {
     await schedule.wait(broken, undefined);
   });
 
-  it('is given up when each connection closes at once', async () => {
+  it('is given up when the time is over and each connection has closed at once', async () => {
     let now = 0;
     const schedule = new ReopenSchedule(60_000, () => now);
     await schedule.wait(broken, undefined);

@@ -1,4 +1,5 @@
-// How long a stream that breaks is opened again: the time for retries counts from the last sign that the stream worked.
+// Decides how long the client tries to open a broken stream again. The time for retries starts anew whenever the stream
+// has worked in between.
 import { ConnectionError } from './errors.ts';
 import { sleep } from './retry.ts';
 
@@ -13,7 +14,7 @@ export class ReopenSchedule {
   #brokenSince: number | undefined;
   #openedAt: number | undefined;
 
-  /** `now`: a clock in ms. */
+  /** `now` returns the time in ms. Tests pass their own clock. */
   constructor(retryForMs: number, now = () => performance.now()) {
     this.#retryForMs = retryForMs;
     this.#now = now;
@@ -30,8 +31,8 @@ export class ReopenSchedule {
   }
 
   /**
-   * Waits before the stream is opened again. Throws `error` when that makes no sense any more: it is no ConnectionError,
-   * or the time for retries is over. Throws the reason of the signal after an abort.
+   * Waits before the stream is opened again. Throws `error` when it must not be opened again: the error is not a
+   * ConnectionError, or the time for retries is over. Throws the signal's reason after an abort.
    */
   async wait(error: unknown, signal: AbortSignal | undefined): Promise<void> {
     signal?.throwIfAborted();

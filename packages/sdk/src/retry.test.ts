@@ -1,5 +1,5 @@
-// Tests the retries against a server with a list of faults: each request gets the next fault of the list, and a
-// successful answer when the list is empty.
+// Tests the retries against a server with a list of faults. Each request gets the next fault of the list. When the list
+// is empty, requests succeed.
 import assert from 'node:assert/strict';
 import { subscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
@@ -10,7 +10,8 @@ import { ConnectionError } from './errors.ts';
 
 /**
  * `broken`: the server reads the request and closes the connection. `cut`: it closes the connection in the middle of a
- * good answer. `silent`: it never answers. `late`: it answers well after 300 ms. A number: it answers with this status.
+ * successful answer. `silent`: it never answers. `late`: it answers successfully after 300 ms. A number: it answers with
+ * this status.
  */
 type Fault = 'broken' | 'cut' | 'silent' | 'late' | number;
 type Request = { method: string; path: string; body: string; idempotencyKey: string | undefined };
@@ -95,7 +96,7 @@ const REPEATABLE: Record<string, () => Promise<unknown>> = {
   'execs.cancel': () => sandbar.execs.cancel('m', 'e'),
 };
 
-/** Calls that would act twice if they were sent twice. */
+/** Calls that must not be sent twice, because the service would carry them out twice. */
 const NOT_REPEATABLE: Record<string, () => Promise<unknown>> = {
   'apiKeys.create': () => sandbar.apiKeys.create({ name: 'k', scope: 'read' }),
 };
@@ -158,7 +159,7 @@ describe('retries', () => {
     );
   });
 
-  it('an exec start throws a conflict when no earlier request of it can have started the job', async () => {
+  it('an exec start throws a conflict when none of its earlier requests can have started the job', async () => {
     faults = [409];
     await assert.rejects(sandbar.execs.start('m', { argv: ['true'], exec_id: 'used' }), { code: 'conflict' });
     faults = [429, 409];
@@ -215,7 +216,7 @@ describe('retries', () => {
     assert.equal(requests.length, 1);
   });
 
-  it('a call that takes longer than timeoutMs is a TimeoutError, and is not sent again', async () => {
+  it('a call that takes longer than timeoutMs throws a TimeoutError, and is not sent again', async () => {
     faults = ['silent'];
     await assert.rejects(sandbar.machines.get('m', { timeoutMs: 50 }), { name: 'TimeoutError' });
     assert.equal(requests.length, 1);
@@ -224,7 +225,7 @@ describe('retries', () => {
     await assert.rejects(client.machines.get('m'), (error) => error instanceof ConnectionError);
   });
 
-  it('a command that runs longer than the timeoutMs of the client is waited for, and its own timeoutMs ends the call', async () => {
+  it('a call that waits for a command ignores the timeoutMs of the client, but obeys a timeoutMs of its own', async () => {
     faults = ['late'];
     const client = new Client({ ...settings, timeoutMs: 50 });
     assert.equal((await client.execs.wait('m', 'e')).status, 'exited');
@@ -234,7 +235,7 @@ describe('retries', () => {
     await assert.rejects(client.execs.run('m', { argv: ['x'] }, own), { name: 'TimeoutError' });
   });
 
-  it('timeoutMs counts the retries of a call too', async () => {
+  it('timeoutMs includes the retries of a call', async () => {
     faults = Array<Fault>(100).fill(503);
     await assert.rejects(sandbar.machines.get('m', { timeoutMs: 500 }), { name: 'TimeoutError' });
     assert.ok(requests.length > 1);
@@ -265,7 +266,7 @@ describe('retries', () => {
     }
   });
 
-  it('input that cannot be sent is a TypeError, without a retry', async () => {
+  it('input that cannot be sent throws a TypeError without a retry', async () => {
     const client = new Client({ ...settings, retryForSec: 3600 });
     await assert.rejects(client.machines.create({}, { idempotencyKey: 'a\nb' }), TypeError);
     assert.equal(requests.length, 0);

@@ -2,7 +2,7 @@
 import { ConnectionError, TimeoutError } from './errors.ts';
 import { SandbarError } from './service-errors.ts';
 
-/** The delay before the first retry, ms. It doubles with each retry up to the maximum; a random part is added. */
+/** The delay before the first retry, ms. It doubles with each retry, and a random part is added, up to the maximum. */
 const FIRST_DELAY_MS = 100;
 const MAX_DELAY_MS = 5_000;
 /**
@@ -10,13 +10,13 @@ const MAX_DELAY_MS = 5_000;
  * and short enough that a user with a wrong address soon gets the error.
  */
 const FIRST_CONTACT_MS = 3_000;
-/** The longest `Retry-After` that the client obeys, ms. For a longer one it throws, and the caller decides. */
+/** The longest `Retry-After` that the client waits for, ms. If it is longer, the client throws the error at once. */
 const RETRY_AFTER_MAX_MS = 20_000;
 
 export type RetryOptions = {
   /** How long to retry, ms, counted from the first failure. 0: never. */
   forMs: number;
-  /** Whether the request may be sent again although the service may have carried out the first one. */
+  /** Whether the request may be sent again even if the service may have carried it out already. */
   isRepeatable: boolean;
   /** Whether this client ever got an answer from the service. */
   hasContact: () => boolean;
@@ -50,7 +50,7 @@ function mayRetry(error: unknown, failedFirstAt: number, waitMs: number, options
   return performance.now() + waitMs <= failedFirstAt + limitMs;
 }
 
-/** The wait after so many failures, ms: it doubles, and a random factor of 1 to 2 keeps clients from retrying together. */
+/** The wait before the next retry, ms. A random factor of 1 to 2 keeps clients from retrying at the same moment. */
 function backoffMs(failures: number): number {
   return Math.min(FIRST_DELAY_MS * 2 ** Math.min(failures, 10) * (1 + Math.random()), MAX_DELAY_MS);
 }

@@ -1,4 +1,4 @@
-// The options of `Sandbox` in camelCase, and the requests of the API that they become.
+// The options of `Sandbox` in camelCase, and functions that turn them into requests of the API.
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
 import type { MachineCreate, MachineUpdate } from '@sandbar/contract/machine.ts';
 import type { ExpiryAction } from '@sandbar/contract/machine-states.ts';
@@ -11,7 +11,7 @@ export type SandboxUpdate = {
   metadata?: Record<string, unknown> | undefined;
   /** Seconds from now until `onExpiry` happens (10 to 31,536,000); null: never. */
   expiresInSec?: number | null | undefined;
-  /** What happens then. Default: `destroy`. */
+  /** What the service does with the machine at its expiry. Default: `destroy`. */
   onExpiry?: ExpiryAction | undefined;
 };
 
@@ -23,13 +23,16 @@ export type MachineOptions = SandboxUpdate & {
   rootfsSizeGb?: number | undefined;
   /** The image, see `client.images.list()`. */
   stack?: string | undefined;
-  /** The default environment of all its commands and terminals. */
+  /** Environment variables of all commands and terminals in the machine. */
   env?: Record<string, string> | undefined;
-  /** Make the machine from this snapshot. */
+  /** Create the machine from this snapshot. */
   snapshotId?: string | undefined;
-  /** Boot from this kept root disk. */
+  /** Boot from this volume, the root disk of a machine that was destroyed with `preserveStorage`. */
   rootVolumeId?: string | undefined;
-  /** Data volumes of one host, which are attached before the first boot. `mountPath`: by default `/mnt/<volume id>`. */
+  /**
+   * Data volumes to attach before the first boot. They must all be on the same host. Default of `mountPath`:
+   * `/mnt/<volume id>`.
+   */
   volumes?: readonly { volumeId: string; mountPath?: string | undefined }[] | undefined;
 };
 
@@ -67,7 +70,7 @@ export function machineCreateOf(options: MachineOptions): MachineCreate {
   };
 }
 
-/** Text is run by `/bin/sh -c`, an array as it is. */
+/** Text is run by `/bin/sh -c`. An array is a program with its arguments, and is run without a shell. */
 export function execCreateOf(command: string | readonly string[], options: ExecOptions): ExecCreate {
   const { cwd, env, user, name, stdin, timeoutSec, mergeOutput } = options;
   return {
@@ -77,7 +80,7 @@ export function execCreateOf(command: string | readonly string[], options: ExecO
   };
 }
 
-/** Leaves out what was not given, so that the service uses its defaults. */
+/** Leaves out undefined values, so that the service uses its defaults. */
 function onlyGiven<T extends object>(values: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as never;
 }

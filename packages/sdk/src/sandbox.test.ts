@@ -1,4 +1,4 @@
-// Tests `Sandbox` against a server that answers with prepared responses: which requests it makes, and what it returns.
+// Tests which requests `Sandbox` makes and what it returns. A server in this process gives prepared responses.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
@@ -11,7 +11,7 @@ type Request = { line: string; body: Record<string, unknown> | undefined; header
 let server: Server;
 let client: Client;
 let requests: Request[];
-/** The responses by `METHOD /path`, without the query. */
+/** The prepared responses. The key is `METHOD /path`, without the query. */
 let responses: Record<string, { status?: number; body: unknown }>;
 
 before(async () => {
@@ -36,7 +36,7 @@ beforeEach(() => {
   };
 });
 
-/** The answer to an exec that has ended with this output. */
+/** Makes the answer for a job that has ended with this output. */
 function ended(job: object, stdout: string | Uint8Array, stderr = ''): { status: number; body: unknown } {
   const page = (text: string | Uint8Array) => {
     const bytes = Buffer.from(text);
@@ -53,7 +53,7 @@ function ended(job: object, stdout: string | Uint8Array, stderr = ''): { status:
 }
 
 describe('a sandbox', () => {
-  it('is created with the options in the words of the API, once for all retries, and destroyed at the end of its block', async () => {
+  it('is created with its options under the names of the API and an idempotency key, and destroyed at the end of its block', async () => {
     {
       await using sandbox = await Sandbox.create({
         ...{ client, stack: 'python', vcpus: 2, memoryMb: 512, rootfsSizeGb: 4, env: { A: '1' } },
@@ -74,12 +74,12 @@ describe('a sandbox', () => {
     assert.match(String(requests[0]?.headers['idempotency-key']), /^[0-9a-f-]{36}$/);
   });
 
-  it('that is gone already is no error at the end of its block', async () => {
+  it('causes no error at the end of its block when it is gone already', async () => {
     delete responses['DELETE /v1/machines/m'];
     await using _sandbox = await Sandbox.create({ client });
   });
 
-  it('is found by its id, unless it is destroyed or unknown', async () => {
+  it('is found by its id; a destroyed or unknown machine throws a NotFoundError', async () => {
     responses['GET /v1/machines/m'] = { body: { id: 'm', state: 'stopped' } };
     assert.equal((await Sandbox.connect('m', { client })).id, 'm');
     responses['GET /v1/machines/m'] = { body: { id: 'm', state: 'destroyed' } };
@@ -108,7 +108,7 @@ describe('the result of a command', () => {
     });
   });
 
-  it('has the exact bytes, also of output that is not text', async () => {
+  it('has the exact bytes of the output, even when they are not text', async () => {
     const bytes = Uint8Array.from([0xef, 0xbb, 0xbf, 0, 255]);
     responses[exec] = ended({}, bytes);
     const result = await run(['cat', 'file']);
@@ -117,7 +117,7 @@ describe('the result of a command', () => {
     assert.deepEqual(requests[0]?.body?.argv, ['cat', 'file']);
   });
 
-  it("has the shell's number for a signal and for a time-out", async () => {
+  it('has the exit code of a shell after a signal, and 124 after a time-out', async () => {
     responses[exec] = ended({ exit_code: null, signal: 'SIGKILL' }, '');
     let result = await run('x');
     assert.deepEqual([result.exitCode, result.signal, result.timedOut], [137, 'SIGKILL', false]);
@@ -126,7 +126,7 @@ describe('the result of a command', () => {
     assert.deepEqual([result.exitCode, result.signal, result.timedOut], [124, 'SIGTERM', true]);
   });
 
-  it('is a JobLostError when the machine died under the command', async () => {
+  it('is a JobLostError when the machine died while the command ran', async () => {
     responses[exec] = ended({ status: 'lost', exit_code: null }, '');
     await assert.rejects(run('x'), { name: 'JobLostError', machineId: 'm', jobId: 'e' });
   });

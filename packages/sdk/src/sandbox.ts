@@ -1,4 +1,4 @@
-// A machine as a program uses it: create it, run commands, move files, open ports, destroy it.
+// A handle of one machine: create the machine, run commands, transfer files, open ports, destroy the machine.
 import type { Exec } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Snapshot } from '@sandbar/contract/snapshot.ts';
@@ -21,7 +21,7 @@ import { NotFoundError } from './service-errors.ts';
 import type { TerminalConnection } from './terminal-connection.ts';
 import type { OpenTerminalOptions } from './terminals.ts';
 
-/** The client to use, or the options of a new one. */
+/** The client to use. Without `client`, the other options configure a new client. */
 export type WithClient = ClientOptions & { client?: Client | undefined };
 
 export type SandboxOptions = MachineOptions &
@@ -32,8 +32,8 @@ export type SandboxOptions = MachineOptions &
   };
 
 /**
- * One machine. `await using sandbox = await Sandbox.create()` destroys it at the end of the block. The methods throw as
- * those of {@link Client} do.
+ * One machine. `await using sandbox = await Sandbox.create()` destroys it at the end of the block. The methods throw the
+ * same errors as those of {@link Client}.
  */
 export class Sandbox implements AsyncDisposable {
   readonly id: string;
@@ -49,7 +49,7 @@ export class Sandbox implements AsyncDisposable {
     this.ports = client.ports(id);
   }
 
-  /** Creates a machine and resolves when it runs. A retry never creates a second one. */
+  /** Creates a machine and resolves when it runs. A retry never creates a second machine. */
   static async create(options: SandboxOptions = {}): Promise<Sandbox> {
     const client = clientOf(options);
     const { idempotencyKey } = options;
@@ -58,7 +58,7 @@ export class Sandbox implements AsyncDisposable {
     return new Sandbox(client, id);
   }
 
-  /** A machine that exists, running or stopped. Throws NotFoundError when there is none or it is destroyed. */
+  /** Returns a handle of a running or stopped machine. Throws NotFoundError when it does not exist or is destroyed. */
   static async connect(id: string, options: WithClient & CallOptions = {}): Promise<Sandbox> {
     const client = clientOf(options);
     const { state } = await client.machines.get(id, callOptions(options));
@@ -69,7 +69,7 @@ export class Sandbox implements AsyncDisposable {
     return new Sandbox(client, id);
   }
 
-  /** The machines that match the filter, newest first, without destroyed ones. */
+  /** The machines that match the filter, newest first. Destroyed machines are left out unless `state` asks for them. */
   static async list(options: MachineFilter & WithClient & CallOptions = {}): Promise<Sandbox[]> {
     const client = clientOf(options);
     const { state, name, metadata } = options;
@@ -83,9 +83,9 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Runs a command to its end and resolves with its exit code and output, also when it fails. Text is run by `/bin/sh
-   * -c`, an array as it is. A short command takes one request. An abort does not end the command. Throws JobLostError
-   * when the machine stops or dies meanwhile.
+   * Runs a command to its end and resolves with its exit code and output, even when the command fails. Text is run by
+   * `/bin/sh -c`; an array is a program with its arguments. A short command takes one request. An abort does not end the
+   * command. Throws JobLostError when the machine stops or dies meanwhile.
    */
   async exec(command: string | readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
     const { job, stdout, stderr } = await this.client.execs.run(
@@ -97,8 +97,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Starts a command and resolves as soon as the service has accepted it. With `stdinOpen` the job's `stdin` takes more
-   * input until it is closed.
+   * Starts a command and resolves as soon as the service has accepted it. With `stdinOpen` you can write more input to
+   * the job's `stdin` until you close it.
    */
   start(
     command: string | readonly string[],
@@ -121,7 +121,7 @@ export class Sandbox implements AsyncDisposable {
     return this.client.execs.list(this.id, call);
   }
 
-  /** Opens a terminal in the machine, or joins one that runs. */
+  /** Opens a terminal in the machine, or joins a running terminal. */
   terminal(options?: OpenTerminalOptions): Promise<TerminalConnection> {
     return this.client.terminals.open(this.id, options);
   }
@@ -133,7 +133,7 @@ export class Sandbox implements AsyncDisposable {
     return this.client.snapshots.create(this.id, spec, callOptions(options));
   }
 
-  /** Changes name, metadata or expiry, and keeps what is not given. `expiresInSec` counts from now; null: never. */
+  /** Changes the given fields and keeps the others. `expiresInSec` counts from now; null means never. */
   update(changes: SandboxUpdate & CallOptions): Promise<Machine> {
     return this.client.machines.update(this.id, machineUpdateOf(changes), callOptions(changes));
   }
@@ -148,7 +148,7 @@ export class Sandbox implements AsyncDisposable {
     return this.client.machines.start(this.id, call);
   }
 
-  /** Destroys the machine and its disk. A machine that is destroyed already is no error. */
+  /** Destroys the machine and its disk. Does nothing when the machine is destroyed already. */
   async destroy(options?: DestroyOptions): Promise<void> {
     try {
       await this.client.machines.destroy(this.id, options);

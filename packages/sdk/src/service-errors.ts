@@ -10,7 +10,7 @@ export type ErrorAnswer = {
   retryAfterSec: number | null;
 };
 
-/** The service answered with an error. Each code has a subclass; a code that this client does not know has none. */
+/** The service answered with an error. Each error code that this client knows has its own subclass. */
 export class SandbarError extends Error {
   override readonly name: string = 'SandbarError';
   /** HTTP status. */
@@ -19,7 +19,7 @@ export class SandbarError extends Error {
    * A code of the service's error table, such as `conflict`; `unknown` when a proxy or other server answered instead.
    */
   readonly code: string;
-  /** One sentence with the reason and the remedy. */
+  /** The reason of the error, and what the caller can do. */
   readonly detail: string;
   /** The id of this request in the service's log. */
   readonly requestId: string | null;
@@ -41,7 +41,7 @@ export class ValidationError extends SandbarError {
   override readonly name = 'ValidationError';
 }
 
-/** 400: nobody has answered the code of a device login yet. Poll again. Only for logins such as `sandbar login`. */
+/** 400: nobody has approved or denied the device login yet. Poll again. Only for logins such as `sandbar login`. */
 export class AuthorizationPendingError extends SandbarError {
   override readonly name = 'AuthorizationPendingError';
 }
@@ -76,12 +76,12 @@ export class ForbiddenError extends SandbarError {
   override readonly name = 'ForbiddenError';
 }
 
-/** 403: the operation asks for the password again. Only for sessions of the dashboard. */
+/** 403: the operation needs the password again. Only for sessions of the dashboard. */
 export class PasswordRequiredError extends SandbarError {
   override readonly name = 'PasswordRequiredError';
 }
 
-/** 403: the operation asks for a new sign-in. Only for sessions of the dashboard. */
+/** 403: the operation needs a new sign-in. Only for sessions of the dashboard. */
 export class SignInRequiredError extends SandbarError {
   override readonly name = 'SignInRequiredError';
 }
@@ -91,17 +91,17 @@ export class QuotaExceededError extends SandbarError {
   override readonly name = 'QuotaExceededError';
 }
 
-/** 404: it does not exist, or it belongs to another account. */
+/** 404: the object does not exist, or it belongs to another account. */
 export class NotFoundError extends SandbarError {
   override readonly name = 'NotFoundError';
 }
 
-/** 405: the path exists, the method does not. */
+/** 405: the path exists, but does not have this method. */
 export class MethodNotAllowedError extends SandbarError {
   override readonly name = 'MethodNotAllowedError';
 }
 
-/** 409: the present state does not allow it; `detail` says why. */
+/** 409: the present state does not allow the operation; `detail` says why. */
 export class ConflictError extends SandbarError {
   override readonly name = 'ConflictError';
 }
@@ -121,17 +121,17 @@ export class PayloadTooLargeError extends SandbarError {
   override readonly name = 'PayloadTooLargeError';
 }
 
-/** 415: the body has a content type that the endpoint does not take. */
+/** 415: the endpoint does not accept the content type of the body. */
 export class UnsupportedMediaTypeError extends SandbarError {
   override readonly name = 'UnsupportedMediaTypeError';
 }
 
-/** 416: the range begins behind the end of the file. */
+/** 416: the range begins after the end of the file. */
 export class RangeNotSatisfiableError extends SandbarError {
   override readonly name = 'RangeNotSatisfiableError';
 }
 
-/** 429: too many requests; the next one is allowed after `retryAfterSec`. */
+/** 429: too many requests. The next request is allowed after `retryAfterSec`. */
 export class RateLimitedError extends SandbarError {
   override readonly name = 'RateLimitedError';
 }
@@ -176,7 +176,7 @@ export class DatabaseUnavailableError extends SandbarError {
   override readonly name = 'DatabaseUnavailableError';
 }
 
-/** The class of each code. A code of the contract without a class here does not compile. */
+/** The class of each code. The compiler reports a code of the contract that has no class here. */
 const CLASSES: Record<ErrorCode, typeof SandbarError> = {
   validation_error: ValidationError,
   authorization_pending: AuthorizationPendingError,

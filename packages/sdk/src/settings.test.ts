@@ -7,10 +7,10 @@ import { resolveSettings } from './settings.ts';
 
 const home = mkdtempSync(path.join(tmpdir(), 'sandbar-settings-'));
 const file = path.join(home, 'credentials.json');
-/** The file of `sandbar login`. */
+/** The file that `sandbar login` writes. */
 const login = path.join(home, 'login.json');
 after(() => rmSync(home, { recursive: true }));
-/** An environment in which the service on this computer keeps its data in `home`. */
+/** An environment without variables. */
 const env = {};
 const resolve = (given: Parameters<typeof resolveSettings>[0], variables: Record<string, string> = {}) =>
   resolveSettings(given, {
@@ -20,11 +20,11 @@ const resolve = (given: Parameters<typeof resolveSettings>[0], variables: Record
   });
 
 describe('settings', () => {
-  it('without address, key and file the error says what to do', () => {
+  it('the error says what to do when there is no address, no key and no file', () => {
     assert.throws(() => resolve({}, env), /npm start/);
   });
 
-  it('given values win over the environment, which wins over the file', () => {
+  it('given values take precedence over the environment, and the environment over the file', () => {
     writeFileSync(file, '{"base_url":"http://f:1","api_key":"kf"}');
     const variables = { ...env, SANDBAR_BASE_URL: 'http://e:1/', SANDBAR_API_KEY: 'ke' };
     assert.deepEqual(resolve({}, env), { baseUrl: 'http://f:1', apiKey: 'kf' });
@@ -35,7 +35,7 @@ describe('settings', () => {
     });
   });
 
-  it('the file of a login wins over that of the service on this computer', () => {
+  it('the file of a login takes precedence over the file of the service on this computer', () => {
     writeFileSync(login, '{"base_url":"http://l:1/","api_key":"kl"}');
     assert.deepEqual(resolve({}), { baseUrl: 'http://l:1', apiKey: 'kl' });
     assert.deepEqual(resolve({ baseUrl: 'http://f:1' }), { baseUrl: 'http://f:1', apiKey: 'kf' });
@@ -56,7 +56,7 @@ describe('settings', () => {
     }
   });
 
-  it('a key with a line break is an error that does not show it, and spaces around it do not count', () => {
+  it('a key with a line break is an error that does not show the key, and spaces around a key are ignored', () => {
     for (const wrong of ['sbr_secret\nx', 'sbr_secret x', 'sbr_secr\u00e9t']) {
       assert.throws(
         () => resolve({}, { SANDBAR_BASE_URL: 'http://e:1', SANDBAR_API_KEY: wrong }),

@@ -5,7 +5,7 @@ import type { CredentialsFile } from './platform/platform.ts';
 
 export type Settings = { baseUrl: string; apiKey: string };
 
-/** The parts of the platform that the search needs. */
+/** The parts of the platform that `resolveSettings` needs. */
 export type SettingsSource = Pick<typeof platform, 'readVariable' | 'readCredentials'>;
 
 type Stored = Settings & { file: string };
@@ -13,8 +13,8 @@ type Stored = Settings & { file: string };
 /**
  * Takes the address and the key from `given`, else from `SANDBAR_BASE_URL` and `SANDBAR_API_KEY`, else from the file
  * that `sandbar login` wrote, else from credentials.json of the service on this computer. Throws ConfigurationError when
- * the address or the key is missing or empty, or when the address is malformed. An empty variable is an error: its
- * script has a mistake, and must not use the owner's key in credentials.json instead.
+ * the address or the key is missing, empty or malformed. An empty variable is an error, because a script has set it by
+ * mistake. The client must not use the key in credentials.json for such a script.
  */
 export function resolveSettings(
   given: { baseUrl?: string | undefined; apiKey?: string | undefined },
@@ -36,7 +36,7 @@ export function resolveSettings(
   }
   if (apiKey) return { baseUrl: first.baseUrl, apiKey };
   if (!baseUrl) return { baseUrl: first.baseUrl, apiKey: first.apiKey };
-  // The key of a file is only sent to the address in the same file.
+  // Send the key of a file only to the address in the same file.
   const same = stored.find((found) => found.baseUrl === withoutSlash(baseUrl));
   if (same) return { baseUrl: same.baseUrl, apiKey: same.apiKey };
   throw new ConfigurationError(
@@ -50,7 +50,7 @@ function readFilled(name: string, value: string | undefined): string | undefined
   throw new ConfigurationError(`${name} is set, but empty: give it a value or remove it`);
 }
 
-/** Throws ConfigurationError when the value is empty or cannot be sent in a header. The message does not repeat it. */
+/** Throws ConfigurationError when the key is empty or cannot be sent in a header. The message does not show the key. */
 function readKey(name: string, value: string | undefined): string | undefined {
   const key = readFilled(name, value);
   if (key === undefined || /^[\x21-\x7e]+$/.test(key)) return key;

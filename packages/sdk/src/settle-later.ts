@@ -1,4 +1,4 @@
-// `Promise.withResolvers`, which Node 20 does not have.
+// Does the same as `Promise.withResolvers`, which Node 20 does not have.
 
 export function settleLater<T>(): {
   promise: Promise<T>;

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { limitSilence } from './silence.ts';
 
 describe('the limit of silence', () => {
-  it('ends a response on which nothing comes, and its source', async () => {
+  it('ends a response on which no data arrives, and cancels its source', async () => {
     let canceled = false;
     const body = new ReadableStream<Uint8Array>({
       start: (controller) => controller.enqueue(Buffer.from('first')),
@@ -16,7 +16,7 @@ describe('the limit of silence', () => {
     assert.ok(canceled);
   });
 
-  it('leaves a response as it is that comes in time', async () => {
+  it('does not change a response that arrives in time', async () => {
     const response = limitSilence(new Response('text', { status: 206, headers: { etag: '"1"' } }), 60_000);
     assert.deepEqual([response.status, response.headers.get('etag'), await response.text()], [206, '"1"', 'text']);
   });

@@ -1,10 +1,10 @@
-// Ends a response on which nothing comes any more. Streams of the service send a heartbeat every 15 s, so a longer
-// silence means that the connection is broken, although nobody has closed it.
+// Ends a response on which no data arrives any more. Streams of the service send a heartbeat every 15 s, so a longer
+// silence means that the connection is broken, even if nobody has closed it.
 
-/** How long nothing may come, ms: four heartbeats. */
+/** How long a response may be silent, ms. A working stream sends four heartbeats in this time. */
 const SILENCE_MS = 60_000;
 
-/** The same response. Reading its body fails when nothing comes for `silenceMs`. */
+/** Returns the same response, but reading its body fails when no data arrives for `silenceMs`. */
 export function limitSilence(response: Response, silenceMs = SILENCE_MS): Response {
   if (response.body === null) return response;
   const { status, statusText, headers } = response;
@@ -25,7 +25,7 @@ function limited(body: ReadableStream<Uint8Array>, silenceMs: number): ReadableS
       },
       cancel: (reason) => reader.cancel(reason),
     },
-    // Reads nothing ahead, so that a slow reader slows the service down as before.
+    // Read nothing ahead, so that a slow reader still slows the service down.
     { highWaterMark: 0 },
   );
 }

@@ -6,7 +6,7 @@ import { type CreateOptions, machinePath } from './machines.ts';
 import { acceptNotFound } from './service-errors.ts';
 import type { Transport } from './transport.ts';
 
-/** `machineId`: only the snapshots of this machine. */
+/** With `machineId`: only the snapshots of that machine. */
 export type SnapshotFilter = { kind?: SnapshotKind; state?: SnapshotState; machineId?: string };
 
 export class Snapshots {
@@ -16,7 +16,10 @@ export class Snapshots {
     this.#transport = transport;
   }
 
-  /** Takes a snapshot of a machine's disk, and with `memory` also of its processes. Resolves when it can be used. A retry never takes a second one. */
+  /**
+   * Takes a snapshot of a machine's disk, and with `memory` also of its processes. Resolves when the snapshot can be
+   * used. A retry never takes a second snapshot.
+   */
   create(
     machineId: string,
     spec: SnapshotCreate = {},
@@ -42,7 +45,7 @@ export class Snapshots {
     return this.#transport.json('POST', `${snapshotPath(id)}/restore`, { ...call, isRepeatable: true });
   }
 
-  /** Deletes the snapshot. Machines that were created from it live on. */
+  /** Deletes the snapshot. Machines that were created from it stay. */
   async delete(id: string, call: CallOptions = {}): Promise<void> {
     await this.#transport.run('DELETE', snapshotPath(id), call, acceptNotFound);
   }

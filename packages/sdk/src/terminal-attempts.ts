@@ -18,8 +18,8 @@ export const RECONNECT_MS = 250;
 const CONNECT_MS = 30_000;
 
 /**
- * Makes the first connection. When the connection breaks before it is open, the terminal may be open already, so this
- * tries to join that terminal before it opens another.
+ * Makes the first connection to a terminal. When an attempt fails, the service may have opened the terminal already, so
+ * the next attempt joins that terminal. If the terminal does not exist, a further attempt opens it.
  */
 export async function connectFirst(
   transport: Transport,
@@ -47,8 +47,9 @@ export async function connectFirst(
 }
 
 /**
- * Opens the connection of a ticket. Throws SandbarError and ConnectionError. A refused ticket is a ConnectionError too: the
- * ticket is new, so an attempt whose answer was lost has spent it, or it expired on the way.
+ * Opens a connection with a ticket. Throws SandbarError and ConnectionError. When the service refuses the ticket, this
+ * throws ConnectionError too, so that the caller tries again: the ticket was new, so it expired on the way, or it was
+ * used by an attempt whose answer was lost.
  */
 export async function connect(
   transport: Transport,

@@ -1,4 +1,4 @@
-// Tests the client of terminals with a service in this process that does what a test says.
+// Tests the client of terminals. A fake service in this process behaves as each test says.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -11,12 +11,12 @@ import { SandbarError } from './service-errors.ts';
 import type { OpenTerminalOptions } from './terminals.ts';
 
 const TERMINAL_ID = '019b7c21-3c4d-7e5f-8a6b-7c8d9e0f1a2b';
-/** The bodies of the requests for tickets. */
+/** The bodies of the requests for tickets so far. */
 let asked: Record<string, unknown>[] = [];
-/** What the next requests for a WebSocket are refused with: an error code and its status. */
+/** The errors with which the service refuses the next requests for a WebSocket. */
 let refusals: [code: string, status: number][] = [];
 let sockets: WebSocket[] = [];
-/** Called for each connection. */
+/** Called for each new connection with the number of earlier connections. */
 let onConnection: (socket: WebSocket, index: number) => void = () => {};
 
 const webSockets = new WebSocketServer({ noServer: true });
@@ -90,7 +90,7 @@ describe('a terminal of the client', () => {
     const whole = Array.from({ length: 5000 }, (_, line) => `line ${line}\n`).join('');
     const events: string[] = [];
     onConnection = (socket, index) => {
-      // Each connection begins with older output, and breaks in the middle of the newer.
+      // Each connection first repeats 3000 bytes of old output, then breaks before all new output is sent.
       const from = Math.max(0, index * 9000 - 3000);
       const to = index === 5 ? whole.length : (index + 1) * 9000;
       start(socket, from);
@@ -110,7 +110,7 @@ describe('a terminal of the client', () => {
     assert.deepEqual(asked.slice(1), Array(5).fill({ terminal_id: TERMINAL_ID }));
   });
 
-  it('says how much output is lost, and goes on after it', async () => {
+  it('reports how much output is lost, and continues after the gap', async () => {
     const gaps: number[] = [];
     const connections: [offset: number, output: string][] = [
       [0, 'before'],
@@ -130,7 +130,7 @@ describe('a terminal of the client', () => {
     assert.deepEqual(await terminal.exit, { type: 'exit', code: null, signal: 'SIGHUP' });
   });
 
-  it('sends input in order, also what was written while there was no connection', async () => {
+  it('sends input in order, including input that was written without a connection', async () => {
     let typed = '';
     let close: (() => void) | undefined;
     onConnection = (socket, index) => {
@@ -155,7 +155,7 @@ describe('a terminal of the client', () => {
     await terminal.write('nobody is there any more');
   });
 
-  it('tells a new size, at once or with the next ticket', async () => {
+  it('sends a new size at once, and with the next request for a ticket', async () => {
     const sizes: unknown[] = [];
     const { promise: two, resolve } = Promise.withResolvers<void>();
     onConnection = (socket, index) => {
@@ -175,7 +175,7 @@ describe('a terminal of the client', () => {
     assert.equal(await terminal.exit, undefined);
   });
 
-  it('is not read while the caller reads nothing', async () => {
+  it('reads no more from the service while the caller reads nothing', async () => {
     const total = 32 * 1024 * 1024;
     onConnection = (socket) => {
       start(socket, 0);
@@ -196,7 +196,7 @@ describe('a terminal of the client', () => {
     assert.equal(read, total);
   });
 
-  it('throws what the service refuses with, before and after it was connected', async () => {
+  it('throws the error when the service refuses a connection, both at first and later', async () => {
     refusals = [['conflict', 409]];
     await assert.rejects(
       open(),
@@ -222,7 +222,7 @@ describe('a terminal of the client', () => {
     await assert.rejects(terminal.exit, { code: 'conflict' });
   });
 
-  it('tries again while the service is away, and joins the terminal that its first attempt may have opened', async () => {
+  it('tries again while the service is unavailable, and joins the terminal that its first attempt may have opened', async () => {
     refusals = [
       ['host_unavailable', 503],
       ['unauthenticated', 401],
@@ -249,7 +249,7 @@ describe('a terminal of the client', () => {
     await assert.rejects(readAll(terminal), { code: 'host_unavailable' });
   });
 
-  it('is left by an abort, also while there is no connection', async () => {
+  it('ends for the caller after an abort, even without a connection', async () => {
     const { promise: broken, resolve } = Promise.withResolvers<void>();
     onConnection = (socket) => {
       start(socket, 0);
@@ -265,7 +265,7 @@ describe('a terminal of the client', () => {
     await assert.rejects(open({ signal: AbortSignal.abort(new Error('before')) }), /before/);
   });
 
-  it('does not connect again after it sent what the service refuses', async () => {
+  it('does not connect again after it has sent an invalid message', async () => {
     onConnection = (socket) => {
       start(socket, 0);
       socket.close(4400, 'validation_error: no');

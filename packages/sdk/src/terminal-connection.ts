@@ -1,5 +1,5 @@
-// A client of one terminal. It connects again by itself when its connection breaks, and yields every byte of output
-// once, because the service numbers them.
+// The client of one terminal. When its connection breaks, it connects again by itself. The service numbers the bytes of
+// output, so the client yields every byte exactly once.
 import type {
   TerminalExit,
   TerminalSession,
@@ -15,21 +15,24 @@ import { type CreateSession, connect, connectFirst, isPassing, RECONNECT_MS } fr
 import type { Transport } from './transport.ts';
 
 export type TerminalEvents = {
-  /** The connection broke. Input waits until there is another. */
+  /** Called when the connection breaks. Input then waits for the next connection. */
   onDisconnect?: ((reason: string) => void) | undefined;
   onReconnect?: (() => void) | undefined;
-  /** `bytes` bytes of output are lost: the terminal keeps 256 KiB of its output, and this client was further behind. */
+  /**
+   * Called when `bytes` bytes of output are lost. The terminal keeps only the last 256 KiB of its output, and this client
+   * was further behind.
+   */
   onGap?: ((bytes: number) => void) | undefined;
 };
 
 type Options = TerminalEvents & { signal: AbortSignal | undefined };
 type Size = { cols: number; rows: number };
 
-/** Reading from the service pauses while more bytes of output than this wait for the caller. */
+/** While more than this many bytes of output wait for the caller, the client does not read from the service. */
 const WAITING_BYTES = 64 * 1024;
-/** The longest message, bytes. */
+/** The longest message that the client sends, bytes. */
 const MESSAGE_BYTES = 64 * 1024;
-/** A connection on which nothing comes for this long is broken, ms. The service sends a ping every 15 s. */
+/** A connection on which nothing arrives for this long counts as broken, ms. The service sends a ping every 15 s. */
 const SILENCE_MS = 50_000;
 /** How long the service may take to answer the close of a connection, ms. */
 const CLOSE_MS = 2_000;
@@ -39,7 +42,7 @@ const CLOSE_MS = 2_000;
  * `leave`. The iteration throws an error when the terminal cannot be reached any more.
  */
 export class TerminalConnection implements AsyncIterable<Uint8Array> {
-  /** The id, with which other clients can join the terminal. */
+  /** Other clients can join the terminal with this id. */
   readonly id: string;
   /** How the program ended. Undefined after `leave`. Rejects with the same error as the iteration. */
   readonly exit: Promise<TerminalExit | undefined>;
@@ -53,9 +56,9 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
   /** Output that the caller has not read yet. */
   #waiting: Uint8Array[] = [];
   #waitingBytes = 0;
-  /** Number of the next byte of output that the caller has not got. Undefined before the first connection. */
+  /** The position of the next byte of output that was not received yet. Undefined before the first connection. */
   #position: number | undefined;
-  /** A new connection may repeat output. This is how many of its next bytes the caller has got already. */
+  /** A new connection may repeat output. This many of its next bytes were received before, and are skipped. */
   #repeated = 0;
   #size: Partial<Size>;
   /** The size that the service knows. */
@@ -64,7 +67,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
   #exit: TerminalExit | undefined;
   #isOver = false;
   #failure: unknown;
-  /** Called at a change: output, a connection, the end. */
+  /** Called at the next change: new output, a new connection or the end. */
   #onChange: Set<() => void> = new Set();
   #writing: Promise<void> = Promise.resolve();
   readonly #onAbort = () => this.leave();
@@ -99,15 +102,16 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
     const { promise, resolve, reject } = settleLater<TerminalExit | undefined>();
     this.exit = promise;
     this.#settle = { resolve, reject };
-    // The iteration throws the same error.
+    // Prevents an unhandled rejection when the caller does not use `exit`. The iteration throws the same error.
     promise.catch(() => undefined);
     if (options.signal?.aborted) this.leave();
     else options.signal?.addEventListener('abort', this.#onAbort, { once: true });
   }
 
   /**
-   * Sends input. Resolves when it was handed to the connection, in the order of the calls, and waits for a connection.
-   * Input that was on its way when a connection broke is lost. Resolves without effect when the terminal has ended.
+   * Sends input, in the order of the calls. Without a connection, it waits for the next one. Resolves when the input was
+   * handed to the connection. If the connection breaks then, input that was on its way is lost. Resolves without effect
+   * when the terminal has ended.
    */
   write(input: string | Uint8Array): Promise<void> {
     const bytes = toBytes(input);
@@ -121,14 +125,14 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
     if (this.#socket?.isOpen) this.#sendSize(this.#socket);
   }
 
-  /** Ends the connection. The terminal goes on in the machine. */
+  /** Ends the connection. The terminal keeps running in the machine. */
   leave(): void {
     this.#end();
     this.#leaving.abort();
     closeSoon(this.#socket);
   }
 
-  /** A terminal has one output, so only one iteration at a time makes sense. */
+  /** Yields the output. Use only one iteration at a time, because each byte goes to only one of them. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array> {
     for (;;) {
       const bytes = this.#waiting.shift();
@@ -146,7 +150,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
     }
   }
 
-  /** Uses one connection after the other until the program ends, the caller leaves, or none can be made any more. */
+  /** Uses one connection after another until the program ends, the caller leaves, or no new connection can be made. */
   async #run(first: Socket): Promise<void> {
     const { onDisconnect, onReconnect } = this.#options;
     let socket = first;
@@ -217,7 +221,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
     if (message.offset > position) this.#options.onGap?.(message.offset - position);
   }
 
-  /** Connects again, for as long as requests are retried. Throws the last error after that time. */
+  /** Tries to connect again until the time for retries is over, then throws the last error. */
   async #reconnect(): Promise<Socket> {
     const { signal } = this.#leaving;
     const brokenAt = performance.now();
@@ -270,13 +274,13 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
   }
 }
 
-/** Whether the service closed a connection because of what this client sent, so that another one makes no sense. */
+/** Whether the service closed the connection because this client sent something invalid. Then do not connect again. */
 const isOwnFault = (code: number): boolean => code === 1009 || code === 4400;
 
 const refusedBy = (code: number, reason: string): Error =>
   new Error(`the service closed the terminal (${code}): ${reason}`);
 
-/** Messages of other types are ignored, so that a newer service may send some. */
+/** Returns undefined for invalid JSON. The caller ignores unknown types, so that a newer service may send them. */
 function parse(text: string): TerminalStart | TerminalExit | undefined {
   try {
     return JSON.parse(text) ?? undefined;
@@ -285,7 +289,7 @@ function parse(text: string): TerminalStart | TerminalExit | undefined {
   }
 }
 
-/** Closes a connection, and cuts it when the service does not answer. */
+/** Closes a connection. If the service does not answer in time, terminates it. */
 function closeSoon(socket: Socket | undefined): void {
   if (!socket) return;
   socket.resume();
@@ -293,7 +297,7 @@ function closeSoon(socket: Socket | undefined): void {
   unref(setTimeout(() => socket.terminate(), CLOSE_MS));
 }
 
-/** Lets the process end although the timer runs. In a browser a timer is a number. */
+/** Lets the process exit while the timer runs. In a browser a timer is a number, and this does nothing. */
 function unref(timer: ReturnType<typeof setTimeout>): void {
   if (typeof timer === 'object') timer.unref();
 }

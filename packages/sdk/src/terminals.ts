@@ -1,4 +1,4 @@
-// Terminals: open a shell in a machine or join one that runs, list them, and end one.
+// Terminals: open a shell in a machine, join a running terminal, list terminals, and end a terminal.
 import type { Terminal, TerminalList, TerminalSession, TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
 import type { CallOptions } from './call-options.ts';
 import { machinePath } from './machines.ts';
@@ -17,15 +17,15 @@ export class Terminals {
 
   /**
    * Opens a terminal and resolves when it is connected. Without `command` it runs a login shell. With `terminal_id` it
-   * joins a terminal that runs, and first gets the last 256 KiB of its output. An abort of `signal` leaves the terminal,
-   * which goes on in the machine for 10 minutes.
+   * joins a running terminal, and first gets the last 256 KiB of its output. An abort of `signal` leaves the terminal,
+   * which keeps running in the machine for 10 minutes.
    */
   async open(machineId: string, options: OpenTerminalOptions = {}): Promise<TerminalConnection> {
     const { signal, timeoutMs, onDisconnect, onReconnect, onGap, ...request } = options;
     const createSession = (body: TerminalSessionCreate, signal: AbortSignal) =>
       this.#transport.json<TerminalSession>('POST', `${machinePath(machineId)}/terminal-session`, {
         body,
-        // A ticket that nobody uses expires, so a second one does no harm.
+        // A ticket that nobody uses expires, so a second ticket does no harm.
         isRepeatable: true,
         signal,
         timeoutMs,

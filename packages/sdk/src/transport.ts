@@ -12,7 +12,7 @@ import { VERSION } from './version.ts';
 
 const USER_AGENT = `sandbar-sdk-ts/${VERSION} ${platform.runtime}`;
 const DEFAULT_RETRY_FOR_SEC = 60;
-/** Longer than any call of the service takes: the longest wait for another operation is 60 s. */
+/** Longer than any call takes, because the service waits at most 60 s for another operation. */
 const DEFAULT_TIMEOUT_MS = 120_000;
 
 export type TransportOptions = {
@@ -24,10 +24,10 @@ export type TransportOptions = {
   timeoutMs?: number | undefined;
 };
 
-/** The longest time that `setTimeout` takes, 25 days. A longer limit is none. */
+/** The longest delay that `setTimeout` supports, 25 days. A time limit that is longer is ignored. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** A signal that ends a call when the caller wants it or when its time is over, and how to stop that clock. */
+/** `signal` is aborted when the caller's signal is, or when the time limit is over. `isDone` stops the timer. */
 export type Limit = { signal: AbortSignal | undefined; isDone: () => void };
 
 export type Query = Record<string, string | number | boolean | undefined>;
@@ -35,7 +35,7 @@ export type Query = Record<string, string | number | boolean | undefined>;
 export type RequestOptions = CallOptions & {
   query?: Query | undefined;
   body?: unknown;
-  /** Instead of `body`: bytes, opened again for each attempt. */
+  /** Returns the bytes to send instead of `body`. Called again for each attempt. */
   content?: () => string | Uint8Array | AsyncIterable<Uint8Array>;
   headers?: Record<string, string>;
   /**
@@ -43,7 +43,7 @@ export type RequestOptions = CallOptions & {
    * sending it once. Default: true for every method but POST.
    */
   isRepeatable?: boolean;
-  /** How long the service may wait before it answers, ms. The client's own time limit begins after that. */
+  /** How long the service may wait before it answers, ms. It is added to the default time limit. */
   waitMs?: number | undefined;
   /** Whether there is only one attempt, because `content` can be opened only once. */
   isSentOnce?: boolean;
@@ -111,14 +111,14 @@ export class Transport {
   }
 
   /**
-   * Returns a successful answer with its body unread. Throws as `json` does. Reading the body fails when nothing comes
-   * for 60 s.
+   * Returns a successful answer without reading its body. Throws as `json` does. Reading the body later fails when no
+   * data arrives for 60 s.
    */
   open(method: string, path: string, options: RequestOptions = {}): Promise<Response> {
     return this.#call(method, path, options, async (response) => limitSilence(response));
   }
 
-  /** Sends the request until it succeeds or may not be repeated, and reads its answer with `read`. */
+  /** Sends the request, with retries, and reads its answer with `read`. */
   async #call<T>(
     method: string,
     path: string,
@@ -169,8 +169,8 @@ export class Transport {
   }
 
   /**
-   * A time limit for a call that makes several requests: only when `timeoutMs` is given, because such a call may take as
-   * long as a command runs. The caller calls `isDone` at its end.
+   * The time limit of a call that makes several requests. Such a call may take as long as a command runs, so it has a
+   * limit only when `timeoutMs` is given. The caller must call `isDone` at the end of the call.
    */
   limit({ signal, timeoutMs }: CallOptions): Limit {
     return this.#limit(signal, timeoutMs ?? Number.POSITIVE_INFINITY);
@@ -243,8 +243,8 @@ export class Transport {
 }
 
 /**
- * Throws SandbarError for a text that is not JSON. The text is complete: when the connection breaks within the body,
- * reading the body fails before this is called.
+ * Throws SandbarError for a text that is not JSON. The text is always complete: if the connection breaks within the
+ * body, reading the body fails before this function is called.
  */
 function parseJson<T>(response: Response, text: string): T {
   try {

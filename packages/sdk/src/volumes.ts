@@ -15,7 +15,7 @@ export class Volumes {
     this.#transport = transport;
   }
 
-  /** Creates an empty data volume; `size_gb` is in GiB. A retry never creates a second one. */
+  /** Creates an empty data volume. `size_gb` is in GiB. A retry never creates a second volume. */
   create(spec: VolumeCreate, { idempotencyKey = crypto.randomUUID(), ...call }: CreateOptions = {}): Promise<Volume> {
     const headers = { 'idempotency-key': idempotencyKey };
     return this.#transport.json('POST', '/v1/volumes', { ...call, body: spec, headers, isRepeatable: true });

@@ -1,4 +1,4 @@
-// Runs `sandbar doctor` after the end-to-end tests. It must find nothing wrong, whatever the tests did to the service.
+// Runs `sandbar doctor` after the end-to-end tests. It must find no fault, whatever the tests did to the service.
 import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { Problem } from '@sandbar/service/problem.ts';
@@ -7,8 +7,7 @@ import { Problem } from '@sandbar/service/problem.ts';
 const WITHIN_MS = 30_000 * Number(process.env.SANDBAR_TEST_PATIENCE || 1);
 
 /**
- * Repeats the audit until it finds nothing. Throws Problem with the findings when there are still some after the time
- * limit.
+ * Repeats the audit until it finds no fault. If it still finds faults after the time limit, throws Problem with them.
  */
 export async function waitForDoctor(checkout: string, home: string): Promise<void> {
   for (const until = performance.now() + WITHIN_MS; ; ) {
@@ -19,7 +18,7 @@ export async function waitForDoctor(checkout: string, home: string): Promise<voi
 }
 
 /**
- * Runs `sandbar doctor` on the data directory of a running service. Returns its output when it found something, else
+ * Runs `sandbar doctor` on the data directory of a running service. Returns its output if it found a fault, else
  * undefined.
  */
 async function askDoctor(checkout: string, home: string): Promise<string | undefined> {

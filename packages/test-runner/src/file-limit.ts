@@ -2,7 +2,7 @@
 // ever when a test has left something open.
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Kills the process of `file`, a child of this process, after `limitMs` milliseconds. The result cancels this. */
+/** Kills the child process that runs `file` after `limitMs` milliseconds. Returns a function that cancels this. */
 export function limitFile(file: string, limitMs: number): () => void {
   const timer = setTimeout(() => {
     for (const pid of childrenWith(file)) process.kill(pid, 'SIGKILL');
@@ -15,7 +15,7 @@ function childrenWith(file: string): number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
     .filter((pid) => {
-      // The name of the program, in brackets, may contain spaces. The parent is the second field after it.
+      // The program's name is in brackets and may contain spaces. The parent's id is the second field after them.
       const parent = read(`/proc/${pid}/stat`).split(') ').at(-1)?.split(' ')[1];
       return Number(parent) === process.pid && read(`/proc/${pid}/cmdline`).endsWith(`\0${file}\0`);
     })

@@ -21,17 +21,17 @@ import { groupTestFiles, selectTestFiles } from './test-files.ts';
 import { ensureTestPackages } from './test-packages.ts';
 import { startTestPostgres } from './test-postgres.ts';
 
-/** The tool of the conformance tests. */
+/** The tool that the conformance tests use. */
 const SCHEMATHESIS = { name: 'schemathesis', requirements: 'tests/conformance/requirements.txt' };
-/** What the checks and tests of the Python SDK use. */
+/** The packages that the checks and tests of the Python SDK use. */
 const PYTHON_SDK = { name: 'python-sdk', requirements: 'sdk-python/requirements-dev.txt' };
-/** The schemas that the tests of the Helm chart use. */
+/** The package with the schemas that the tests of the Helm chart use. */
 const DEPLOYMENT = { name: 'deploy-tests', requirements: 'tests/deploy/requirements.txt' };
 /** How many of the slowest test files are listed at the end. */
 const SLOWEST = 25;
 /**
- * Environment variables that tests must not inherit, because a unit test must not reach a service of the person who
- * runs it.
+ * Environment variables that tests must not inherit. Otherwise a unit test could reach a service of the person who runs
+ * the tests.
  */
 const NOT_INHERITED = ['HOME', 'BASE_URL', 'API_KEY', 'LISTEN', 'DATABASE_URL'].map((name) => `SANDBAR_${name}`);
 
@@ -48,7 +48,7 @@ async function main(): Promise<void> {
     {
       ...process.env,
       SANDBAR_HOME: await mkdtemp(path.join(tmpdir(), 'sandbar-test-')),
-      // The end-to-end tests use several accounts, which also need this setting where there is no KVM.
+      // The end-to-end tests use several accounts. Without KVM, the service allows that only with this setting.
       SANDBAR_ALLOW_EMULATED_TENANTS: '1',
       // The tests must pass on a computer whose disk is small or nearly full.
       SANDBAR_DISK_OVERCOMMIT: '1000',

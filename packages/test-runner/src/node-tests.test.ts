@@ -70,7 +70,7 @@ describe('a run of tests', () => {
     assert.match(shown, /is well[\s\S]*is ill/);
   });
 
-  it('has nothing to tell when all is well, but how long each file took', async () => {
+  it('reports no failures when all tests pass, but how long each file took', async () => {
     const { hasPassed, summary, failures, durations } = await runFiles({
       'green.test.mjs': "it('is well', () => {}); describe('suite', () => it('is well', () => {}));",
       'skipped.test.mjs': "describe('suite', { skip: 'not here' }, () => it('is never run', () => {}));",
@@ -81,7 +81,7 @@ describe('a run of tests', () => {
     assert(durations.every(([, ms]) => ms > 0));
   });
 
-  it('a file that ran no test is a failure', async () => {
+  it('reports a file that ran no test as a failure', async () => {
     const { hasPassed, failures } = await runFiles({
       'nothing.test.mjs': '',
       'empty.test.mjs': "describe('suite', () => {});",
@@ -91,7 +91,7 @@ describe('a run of tests', () => {
     assert.deepEqual(failures, ['✖ nothing.test.mjs: the file ran no test', '✖ empty.test.mjs: the file ran no test']);
   });
 
-  it('a file whose process fails is a failure with the end of its output, whatever its tests say', async () => {
+  it('reports a file whose process fails, with the end of its output, even if its tests passed', async () => {
     const { hasPassed, failures } = await runFiles({
       'exit.test.mjs': "it('is well', () => {}); after(() => setImmediate(() => process.exit(3)));",
       'killed.test.mjs': "it('is killed', () => new Promise(() => process.kill(process.pid, 'SIGKILL')));",
@@ -112,7 +112,7 @@ describe('a run of tests', () => {
     assert.match(failures[3] ?? '', /too late/);
   });
 
-  it('runs two files at a time, also where there are two cores', async () => {
+  it('runs two files at a time', async () => {
     const meet = (mine: string, other: string) => `
       import { existsSync, writeFileSync } from 'node:fs';
       it('meets the other', { timeout: 30_000 }, async ({ signal }) => {

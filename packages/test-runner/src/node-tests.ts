@@ -28,8 +28,8 @@ export type NodeTestOptions = {
 };
 
 /**
- * The most time that a file may take, in milliseconds: several times what the slowest one takes on two busy cores. A file
- * that hangs is ended then, and the run goes on.
+ * How long a file may take, in milliseconds. The slowest file takes much less, even on two busy cores. A file that
+ * takes longer hangs, so its process is killed, and the run goes on.
  */
 const FILE_LIMIT_MS = 600_000;
 
@@ -73,7 +73,7 @@ export async function runNodeTests(
   return results.read(files);
 }
 
-/** How many of the last characters that the process of a file wrote are shown if that process fails. */
+/** If the process of a file fails, this many characters from the end of its output are shown. */
 const SHOWN_OUTPUT = 2000;
 
 type Test = {
@@ -103,7 +103,7 @@ class Results {
   readonly #tested = new Set<string>();
   readonly #failedFiles = new Set<string>();
   readonly #failures: string[] = [];
-  /** The end of what the process of each file wrote to standard error, with node's diagnostics. */
+  /** The end of the standard error output of each file's process, including node's diagnostics. */
   readonly #outputs = new Map<string, string>();
   readonly #durations = new Map<string, number>();
   #counts: Counts | undefined;
@@ -118,8 +118,8 @@ class Results {
   }
 
   /**
-   * Notes that a file has a test. A suite does not count, because it may be empty. A skipped suite counts, because its
-   * tests are left out on purpose.
+   * Notes that a file has a test. A suite does not count as a test, because it may be empty. But a skipped suite
+   * counts, because its tests are left out on purpose.
    */
   addEnd({ entryFile, details, skip }: EndedTest): void {
     const isTest = details.type !== 'suite' || skip !== undefined;

@@ -21,7 +21,7 @@ for (const major of wanted) {
   console.log(`\nPostgreSQL ${major}: ${files.length} files`);
   const native = postgresOf(major);
   const server = await startPostgres({ native });
-  // Fail here, and not in each file, if the server does not work.
+  // If the server does not work, fail here rather than in every file.
   await createDatabase(server);
   const env = { ...process.env, SANDBAR_TEST_DATABASE_URL: server.url, SANDBAR_TEST_POSTGRES: native };
   const result = await runNodeTests(checkout, files, {

@@ -1,5 +1,5 @@
-// Makes Python environments for tests that need Python packages. An environment stays in the cache, under a key made from
-// the versions in it. The service itself needs no Python.
+// Makes Python environments for tests that need Python packages. An environment stays in the cache, under a key made
+// from the versions of Python and of its packages. The service itself needs no Python.
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,7 +13,7 @@ import { installPackages } from '@sandbar/service/setup/system-packages.ts';
 const execute = promisify(execFile);
 
 /**
- * The Python programs to try, first to last. schemathesis and datamodel-code-generator need Python 3.11 or newer. On
+ * The Python programs to try, in this order. schemathesis and datamodel-code-generator need Python 3.11 or newer. On
  * Ubuntu 22.04 `python3` is 3.10, and 3.11 is a separate package.
  */
 const PYTHONS = [
@@ -27,9 +27,9 @@ const PYTHONS = [
 const PROBE = 'import sys, venv, ensurepip; print(*sys.version_info[:2])';
 
 export type PythonEnvironment = {
-  /** Its folder in the cache, and its name in messages. */
+  /** The name of the environment: of its folder in the cache, and in messages. */
   name: string;
-  /** The file with its packages, relative to the checkout. It pins every package, also those that others need. */
+  /** The file with its packages, relative to the checkout. It pins every package, including indirect dependencies. */
   requirements: string;
 };
 

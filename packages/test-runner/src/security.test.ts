@@ -1,4 +1,4 @@
-// Tests that every test that docs/security.md names exists, and that each line of its tables of threats names a test.
+// Tests that docs/security.md names only tests that exist, and that each row of its tables of threats names a test.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -6,7 +6,7 @@ import { it } from 'node:test';
 
 const CHECKOUT = path.resolve(import.meta.dirname, '../../..');
 const text = readFileSync(path.join(CHECKOUT, 'docs/security.md'), 'utf8');
-/** The rows of tables with three columns: what must not happen, what holds it, shown by. */
+/** Matches a row of the tables with the columns "what must not happen", "what holds it" and "shown by". */
 const ROW = /^\| (?!what must|---)(?<threat>[^|]+) \| (?<holds>[^|]+) \| (?<tests>[^|]*`[^|]*) \|$/gm;
 
 it('every test that the page about security names exists', () => {

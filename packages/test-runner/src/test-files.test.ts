@@ -31,7 +31,7 @@ describe('the test files', () => {
     writeFileSync(path.join(checkout, file), '');
   }
 
-  it('are all below packages/ and tests/ but those of dependencies and long ones', () => {
+  it('are all test files below packages/ and tests/, except those of dependencies and long ones', () => {
     assert.deepEqual(selectTestFiles(checkout, []), files);
   });
 

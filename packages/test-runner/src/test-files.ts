@@ -14,7 +14,7 @@ export const BUSY_FILES = Math.max(2, availableParallelism() - 1);
 /** For files that mostly wait, for example for a machine to boot or for a time limit to pass. */
 export const WAITING_FILES = availableParallelism() + 1;
 
-/** Files that take minutes, most of it for tools that they build or download. They run when a filter selects them. */
+/** Files that take minutes, mostly to build or download tools. They run only when a filter selects them. */
 const LONG = /\.long\.test\.ts$/;
 
 /**
@@ -33,14 +33,14 @@ export function selectTestFiles(checkout: string, filters: readonly string[]): s
 }
 
 /**
- * Returns the groups that have files, in the order in which they run. Most end-to-end files and the browser files with
- * outages run one at a time, because they kill the processes that all of them use or measure these. The end-to-end files
- * in `together/` do neither, so several run at a time. The conformance tests run last and separately: they put load on
- * the service, and other tests measure its memory and speed.
+ * Returns the groups that have files, in the order in which they run. Most end-to-end files, and the browser files with
+ * outages, run one at a time, because they kill or measure processes of the shared service. The end-to-end files in
+ * `together/` do neither, so several run at a time. The conformance tests run alone at the end, because they put load
+ * on the service, and other tests measure its memory and speed.
  */
 export function groupTestFiles(files: readonly string[]): TestGroup[] {
   const folders = ['e2e/together', 'e2e', 'clients', 'browser/outages', 'browser', 'conformance'];
-  // The innermost of `folders` that has the file. Other files need no service.
+  // The innermost of `folders` that contains the file. Files outside these folders need no service.
   const folderOf = (file: string) => folders.find((folder) => file.startsWith(`tests/${folder}/`));
   const group = (name: string, folder: string | undefined, filesAtOnce: number): TestGroup => ({
     name,

@@ -15,7 +15,7 @@ const FOR_IMPORTS: readonly Requirement[] = [
   { package: 'skopeo', shownBy: { program: 'skopeo' } },
   { package: 'umoci', shownBy: { program: 'umoci' } },
   { package: 'docker-registry', shownBy: { program: 'docker-registry' } },
-  // The package `busybox` has the same program, but that one needs shared libraries that the test images lack.
+  // The package `busybox` has the same program, but its version needs shared libraries that the test images lack.
   { package: 'busybox-static', shownBy: { file: '/var/lib/dpkg/info/busybox-static.list' } },
 ];
 

@@ -1,17 +1,17 @@
-// A span for each request that a Fastify server answers.
+// Records a span for each request that a Fastify server answers.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Attributes, Tracing } from './tracing.ts';
 
 export type RequestTracing = {
-  /** Whether a request that names no trace begins one. Otherwise it is not traced. */
+  /** Whether a request without a `traceparent` header begins a new trace. If false, such a request is not traced. */
   beginsTraces: boolean;
-  /** Attributes that are known when the request was answered. `error`: as in `OpenSpan.fail`. */
+  /** Called after the answer. Returns more attributes for the span, and an error that marks it as failed. */
   describe: (request: FastifyRequest, reply: FastifyReply) => { attributes: Attributes; error?: unknown };
 };
 
 /**
- * Adds the spans. Call it before other hooks are added: they run below the span. A span ends when the connection has
- * taken the whole answer, so a long stream is one span.
+ * Adds the spans. Call it before you add other hooks, so that their spans get the request's span as parent. A span ends
+ * when the response is closed, so a long stream is one span.
  */
 export function traceRequests(server: FastifyInstance, tracing: Tracing, options: RequestTracing): void {
   if (!tracing.isOn) return;

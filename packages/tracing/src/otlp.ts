@@ -1,5 +1,6 @@
-// Traces with the SDK of OpenTelemetry, sent by OTLP over HTTP. Spans wait in a bounded queue and are sent in batches in
-// the background, so a collector that is slow or gone delays no request; spans that do not fit are dropped.
+// Records traces with the SDK of OpenTelemetry and sends them by OTLP over HTTP. Spans wait in a bounded queue and are
+// sent in batches in the background, so a slow or missing collector delays no request. When the queue is full, new
+// spans are dropped.
 //
 // Nothing is registered globally, so tests can run several services in one process. The SDK itself reads OTEL_BSP_*,
 // OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES and the settings of the exporter from the environment.
@@ -131,7 +132,7 @@ export class OtlpTracing implements Tracing {
   }
 }
 
-/** Loads the exporter of one protocol only. */
+/** Makes the exporter. Loads only the code for its protocol. */
 async function createExporter(url: string, headers: Record<string, string>, isJson: boolean): Promise<SpanExporter> {
   const { OTLPTraceExporter } = isJson
     ? await import('@opentelemetry/exporter-trace-otlp-http')

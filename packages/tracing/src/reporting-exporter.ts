@@ -1,5 +1,5 @@
-// Logs when the collector of traces stops taking spans, and when it takes them again: one line each, however many spans
-// are lost meanwhile.
+// Logs one line when the collector of traces stops taking spans, and one line when it takes spans again, however many
+// spans are lost in between.
 import { type ExportResult, ExportResultCode } from '@opentelemetry/core';
 import type { ReadableSpan, SpanExporter } from '@opentelemetry/sdk-trace-base';
 import type { Log } from '@sandbar/logging/log.ts';

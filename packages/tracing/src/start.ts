@@ -8,7 +8,7 @@ type Env = Record<string, string | undefined>;
 /** `service`: the name of the process in traces, unless OTEL_SERVICE_NAME is set. */
 export type TracingOptions = { service: string; env: Env; log: Pick<Log, 'info' | 'warn'> };
 
-/** Returns how to trace. Never throws: a service without traces is better than none. */
+/** Returns the object that records traces. Never throws, because the service must also start without traces. */
 export async function startTracing({ service, env, log }: TracingOptions): Promise<Tracing> {
   const url = collectorUrl(env);
   if (url === undefined) return NO_TRACING;
@@ -24,7 +24,7 @@ export async function startTracing({ service, env, log }: TracingOptions): Promi
   }
 }
 
-/** Returns the address that spans are sent to. Undefined: nothing is traced. */
+/** Returns the address to send spans to, or undefined when nothing should be traced. */
 export function collectorUrl(env: Env): string | undefined {
   if (env.OTEL_SDK_DISABLED?.toLowerCase() === 'true' || env.OTEL_TRACES_EXPORTER === 'none') return undefined;
   if (env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) return env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT;
@@ -32,7 +32,7 @@ export function collectorUrl(env: Env): string | undefined {
   return base ? `${base.replace(/\/+$/, '')}/v1/traces` : undefined;
 }
 
-/** What every request to the collector has as headers, in the form of OpenTelemetry: `name=value,name=value`. */
+/** The headers for every request to the collector, in OpenTelemetry's format `name=value,name=value`. */
 const headersOf = (env: Env): string => env.OTEL_EXPORTER_OTLP_TRACES_HEADERS || env.OTEL_EXPORTER_OTLP_HEADERS || '';
 
 const protocolOf = (env: Env): string | undefined =>

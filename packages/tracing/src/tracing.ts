@@ -1,5 +1,5 @@
-// Traces as the processes of the service see them. Without a collector nothing is traced: then all functions do nothing,
-// and no code of OpenTelemetry is loaded (start.ts).
+// The interface with which the service records traces. Without a collector its functions record nothing, and start.ts
+// loads no code of OpenTelemetry.
 import type { IncomingHttpHeaders } from 'node:http';
 
 export type Attributes = Record<string, string | number | boolean | undefined>;
@@ -8,11 +8,11 @@ export type SpanKind = 'server' | 'client' | 'internal';
 export type OpenSpan = {
   set(attributes: Attributes): void;
   /**
-   * Marks the span as failed, with an error or an error code. Of an error only its code or name is recorded, because its
-   * message may have data of a user.
+   * Marks the span as failed, with an error or an error code. Records only the code or name of an error, because its
+   * message may contain data of a user.
    */
   fail(error: unknown): void;
-  /** Runs `work`, and all that it starts, below this span. */
+  /** Runs `work`. Spans that begin in `work` get this span as their parent. */
   run<T>(work: () => T): T;
   end(): void;
 };
@@ -32,21 +32,21 @@ export type Tracing = {
    */
   begin(name: string, options?: SpanOptions): OpenSpan;
   /**
-   * Runs `work` in a span below the present one. The span ends with the promise, and a rejection marks it as failed.
-   * Without a present span, only runs `work`: background work begins no traces of its own.
+   * Runs `work` in a span whose parent is the present span. The span ends with the promise, and a rejection marks it as
+   * failed. Without a present span, runs `work` and records nothing, so that background work begins no traces.
    */
   span<T>(name: string, options: SpanOptions, work: (span: OpenSpan) => Promise<T>): Promise<T>;
   /** Like {@link span}, but begins a trace when there is no present span. */
   trace<T>(name: string, options: SpanOptions, work: (span: OpenSpan) => Promise<T>): Promise<T>;
-  /** Runs `work` without the present span, because it makes too many calls for a span each. */
+  /** Runs `work` without a present span. Use it for work whose many calls should not get a span each. */
   detach<T>(work: () => T): T;
   /** Adds an event to the present span. */
   event(name: string, attributes?: Attributes): void;
   /** Returns the headers with which a request to another process continues the present trace. */
   headers(): Record<string, string>;
-  /** Returns a function that runs `work` below the span that is present now, for work that a queue starts later. */
+  /** Returns a function that runs `work` later with the span that is present now, for example from a queue. */
   bind<T>(work: () => T): () => T;
-  /** Sends the spans that were not sent yet, and gives up after a few seconds. Never throws. */
+  /** Sends the spans that still wait, but gives up after a few seconds. Never throws. */
   close(): Promise<void>;
 };
 

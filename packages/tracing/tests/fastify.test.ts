@@ -23,7 +23,7 @@ after(async () => {
 
 const PARENT = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 
-/** Sends a body only after the server has asked for it, so the server reads it in a callback of the connection. */
+/** Sends the body only after the server has asked for it, so the server reads it in a callback of the connection. */
 function sendLate(headers: Record<string, string>): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const content = { 'content-type': 'application/json', expect: '100-continue', ...headers };
@@ -36,7 +36,7 @@ function sendLate(headers: Record<string, string>): Promise<void> {
 }
 
 describe('a traced server', () => {
-  it('puts its handlers below the request, also when the body comes late, and traces only what names a trace', async () => {
+  it('makes the spans of handlers children of the request, and traces only requests that name a trace', async () => {
     await sendLate({ traceparent: PARENT });
     await sendLate({});
     await server.close();

@@ -1,5 +1,5 @@
-// Tests the traces of one process with a real collector over HTTP: which span is below which, what a failure records,
-// and that a collector which is gone or slow costs nothing but its spans.
+// Tests the traces that a process sends to a small collector over HTTP: the parents of spans, what a failure records,
+// and that a slow or missing collector only loses spans.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ const spanOf = (name: string) => {
 };
 
 describe('tracing', () => {
-  it('is off, and loads nothing of OpenTelemetry, unless the environment names a collector', async () => {
+  it('is off, and loads no code of OpenTelemetry, unless the environment names a collector', async () => {
     assert.equal(await start({}), NO_TRACING);
     assert.equal(await start({ ...collector.env, OTEL_SDK_DISABLED: 'true' }), NO_TRACING);
     const program = `
@@ -39,20 +39,20 @@ describe('tracing', () => {
     assert.deepEqual(JSON.parse(printed), [0, true]);
   });
 
-  it('goes to the address of the variables of OpenTelemetry', () => {
+  it('sends spans to the address in the environment variables of OpenTelemetry', () => {
     assert.equal(collectorUrl({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c:4318/' }), 'http://c:4318/v1/traces');
     const own = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c:4318', OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'http://t/x' };
     assert.equal(collectorUrl(own), 'http://t/x');
     assert.equal(collectorUrl({ ...own, OTEL_TRACES_EXPORTER: 'none' }), undefined);
   });
 
-  it('is not started with wrong settings, and says so', async () => {
+  it('does not start with wrong settings, and logs that', async () => {
     lines.length = 0;
     assert.equal(await start({ OTEL_EXPORTER_OTLP_ENDPOINT: 'no url' }), NO_TRACING);
     assert.deepEqual(lines, ['tracing is off: its settings are wrong']);
   });
 
-  it('puts spans below each other, also across a queue and another process', async () => {
+  it('gives spans their parents, also across a queue and another process', async () => {
     const [here, there] = [await start(), await start()];
     const request = here.begin('request', { kind: 'server' });
     let queued = () => Promise.resolve();
@@ -80,7 +80,7 @@ describe('tracing', () => {
     assert.ok(!names.includes('alone') && !names.includes('detached'), String(names));
   });
 
-  it('records of an error its code and never its message', async () => {
+  it('records the code of an error and never its message', async () => {
     const tracing = await start();
     const failing = tracing.trace('failing', {}, async () => {
       throw new ServiceError('conflict', 'a text with a secret');
@@ -107,7 +107,7 @@ describe('tracing', () => {
     assert.deepEqual([collector.headers?.['api-key'], collector.headers?.x], ['of tests', 'y']);
   });
 
-  it('logs a collector that takes nothing once, and once when it takes spans again', async () => {
+  it('logs once when the collector takes no spans, and once when it takes spans again', async () => {
     process.env.OTEL_BSP_SCHEDULE_DELAY = '1';
     const tracing = await start();
     delete process.env.OTEL_BSP_SCHEDULE_DELAY;
@@ -128,7 +128,7 @@ describe('tracing', () => {
     ]);
   });
 
-  it('delays nothing while the collector hangs, and a shutdown gives it up', async () => {
+  it('delays nothing while the collector hangs, and a shutdown does not wait for long', async () => {
     collector.mode = 'hang';
     const tracing = await start();
     for (let count = 0; count < 10_000; count++) await tracing.trace('hanging', {}, async () => {});

@@ -1,8 +1,8 @@
 """
 Sandbar: real microVMs through a REST API.
 
-`Sandbox` is one machine and what a program does with it. `Client` is the API field for field. `AsyncSandbox` and
-`AsyncClient` are the same for asyncio.
+`Sandbox` is one machine, in which a program runs commands and uses files. `Client` has a method for every call of the
+API. `AsyncSandbox` and `AsyncClient` are the same for asyncio.
 """
 
 from ._async.client import AsyncClient

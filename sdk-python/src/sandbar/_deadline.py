@@ -1,4 +1,4 @@
-"""When a call has to be finished, however many requests it makes."""
+"""The time limit of a call, which covers all requests of the call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Deadline:
         return self._at is not None and time.monotonic() >= self._at
 
     def limit(self, seconds: float) -> float:
-        """`seconds`, or the time that is left when that is shorter. Never negative."""
+        """Returns `seconds`, or the time that is left if that is less. Never negative."""
         if self._at is None:
             return seconds
         return max(0.0, min(seconds, self._at - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Tells new entries of the activity feed from those that were seen before. Entries have no id."""
+"""Finds the entries of the activity feed that the client has not seen yet. Entries have no id to compare."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 
 from .models import ActivityEntry
 
-#: An entry may become visible later than an entry with a newer time, by at most this long, seconds.
+#: An entry can appear in the feed after an entry with a newer time, but at most this many seconds later.
 OVERLAP_SEC = 10
 
 
 class FeedPosition:
-    """Remembers the entries of the last seconds before the newest one. `begin`: no entry is older, RFC 3339."""
+    """Remembers the newest entry and those of the seconds before it. `begin` (RFC 3339): entries start at this time."""
 
     def __init__(self, begin: str | None) -> None:
         self._begin = begin
@@ -24,7 +24,7 @@ class FeedPosition:
 
     @property
     def since(self) -> str | None:
-        """The time from which entries are asked for, RFC 3339."""
+        """The time (RFC 3339) from which the next request must ask for entries."""
         if self._newest is None:
             return self._begin
         since = self._newest - timedelta(seconds=OVERLAP_SEC)
@@ -33,11 +33,11 @@ class FeedPosition:
         return since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def skip(self, entries: Sequence[ActivityEntry]) -> None:
-        """Counts the entries as seen. They come newest first."""
+        """Marks the entries as seen. `entries`: newest first."""
         self.fresh(entries)
 
     def fresh(self, entries: Sequence[ActivityEntry]) -> list[ActivityEntry]:
-        """The entries that were not seen before, oldest first. `entries`: all since `since`, newest first."""
+        """Returns the entries that were not seen before, oldest first. `entries`: all since `since`, newest first."""
         before = self._seen.copy()
         fresh: list[ActivityEntry] = []
         seen: Counter[str] = Counter()

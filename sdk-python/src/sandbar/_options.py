@@ -30,7 +30,7 @@ class ExecOptions(TypedDict, total=False):
     stdin: str | bytes
     """What the command reads as its standard input."""
     timeout_sec: int
-    """After this time the service ends the command: 1 to 86400, default 3600."""
+    """The service ends the command after so many seconds: 1 to 86400, default 3600."""
     merge_output: bool
     """Put stderr into stdout, in the order written."""
 
@@ -72,7 +72,7 @@ class LedgerFilter(TypedDict, total=False):
 
 class TerminalEvents(TypedDict, total=False):
     on_disconnect: Callable[[str], None]
-    """Called with the reason when the connection breaks. Input then waits until there is another."""
+    """Called with the reason when the connection breaks. Input then waits until there is a new connection."""
     on_reconnect: Callable[[], None]
     on_gap: Callable[[int], None]
     """Called with the number of bytes of output that are lost: a terminal keeps the last 256 KiB of its output."""

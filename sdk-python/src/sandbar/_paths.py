@@ -1,4 +1,4 @@
-"""Paths on the API. A path of a file travels as percent-encoded bytes, because Linux names files by bytes."""
+"""Makes URL paths for the API. Paths of files are sent as percent-encoded bytes, because Linux names files by bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .models import FileEntry
 
 
 def part(text: str) -> str:
-    """One part of a path, such as an id. A text with `/` cannot reach another path of the API."""
+    """Encodes one part of a path, such as an id. It also encodes `/`, so an id cannot lead to another API path."""
     return quote(text, safe="")
 
 
@@ -25,6 +25,6 @@ def encode_file_path(path: str | bytes) -> str:
 
 
 def path_of(entry: FileEntry) -> str | bytes:
-    """The exact path of an entry: bytes when it is not valid UTF-8."""
+    """Returns the exact path of an entry, as bytes if the path is not valid UTF-8."""
     encoded = entry.get("path_encoded")
     return entry["path"] if encoded is None else unquote_to_bytes(encoded)

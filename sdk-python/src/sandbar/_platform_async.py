@@ -1,6 +1,6 @@
 """
-The parts of the asynchronous client that differ in more than the words `async` and `await` from the blocking one.
-`_platform_sync.py` has the same names.
+The parts of the asynchronous client that cannot be turned into the blocking client by removing `async` and `await`.
+`_platform_sync.py` defines the same names for the blocking client.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def blocks_of(content: Blocks) -> AsyncGenerator[bytes, None]:
 
 
 async def read_blocks(file: IO[bytes]) -> AsyncGenerator[bytes, None]:
-    """Reads a local file in threads, because it may be on a slow disk."""
+    """Reads a local file in a thread, so that a slow disk does not block the event loop."""
     while block := await asyncio.to_thread(file.read, BLOCK_BYTES):
         yield block
 
@@ -51,7 +51,7 @@ async def open_file(path: str) -> IO[bytes]:
 
 
 async def merge(sources: Sequence[Callable[[OnOpen], AsyncGenerator[T, None]]]) -> AsyncGenerator[T, None]:
-    """Yields what several streams yield, as it comes. Raises the first error. Ends the streams when it is closed."""
+    """Yields the items of several streams as they come. Raises the first error. Closing it closes the streams."""
     queue: asyncio.Queue[tuple[T] | Exception | None] = asyncio.Queue(_AHEAD)
 
     async def read(source: AsyncGenerator[T, None]) -> None:
@@ -84,7 +84,7 @@ class WebSocket:
         self._connection = connection
 
     async def receive(self, timeout: float | None = None) -> str | bytes | None:
-        """The next message, or None when none came within `timeout` seconds. Raises WebSocketClosed."""
+        """Returns the next message, or None when none came within `timeout` seconds. Raises WebSocketClosed."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -96,7 +96,7 @@ class WebSocket:
         return message
 
     async def send(self, message: str | bytes) -> None:
-        """Raises WebSocketClosed."""
+        """Sends a message. Raises WebSocketClosed."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -123,7 +123,7 @@ class WebSocket:
 async def open_web_socket(
     base_url: str, path: str, subprotocol: str, headers: dict[str, str], user_agent: str
 ) -> WebSocket:
-    """Raises SandbarError when the service refuses, and ConnectionError when it does not answer."""
+    """Opens a WebSocket. Raises SandbarError when the service refuses, and ConnectionError when it does not answer."""
 
     def load() -> Any:
         from websockets.asyncio import client
@@ -135,12 +135,12 @@ async def open_web_socket(
 
     class Connect(library.connect):  # type: ignore[misc, name-defined]
         def process_redirect(self, exc: Exception) -> Exception:
-            # The service never redirects. A redirection could lead the key to another host.
+            # Do not follow redirects, which could send the key to another host. The service never redirects.
             return exc
 
     url = web_socket_url(base_url, path)
     try:
-        # Awaited, `connect` makes one attempt.
+        # `await` makes only one attempt. An `async for` would try again and again.
         return WebSocket(await Connect(url, **connect_options(subprotocol, headers, user_agent)))
     except (OSError, WebSocketException, asyncio.TimeoutError) as error:
         raise refused(base_url, error) from error

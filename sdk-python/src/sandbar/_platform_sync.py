@@ -1,6 +1,6 @@
 """
-The parts of the blocking client that differ in more than the words `async` and `await` from the asynchronous one.
-`_platform_async.py` has the same names.
+The parts of the blocking client that cannot be made from the asynchronous client by removing `async` and `await`.
+`_platform_async.py` defines the same names for the asynchronous client.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Blocks = Iterable[bytes]
 BLOCK_BYTES = 1024 * 1024
 #: How many chunks `merge` reads ahead of its caller.
 _AHEAD = 4
-#: How often a waiting thread of `merge` looks whether it should end, seconds.
+#: How often a waiting thread of `merge` checks whether it should end, seconds.
 _LOOK_SEC = 0.5
 
 Lock = threading.Lock
@@ -50,7 +50,7 @@ def open_file(path: str) -> IO[bytes]:
 
 
 def merge(sources: Sequence[Callable[[OnOpen], Generator[T, None, None]]]) -> Generator[T, None, None]:
-    """Yields what several streams yield, as it comes. Raises the first error. Ends the streams when it is closed."""
+    """Yields the items of several streams as they come. Raises the first error. Closing it closes the streams."""
     items: queue.Queue[tuple[T] | Exception | None] = queue.Queue(_AHEAD)
     readers = [_Reader(source, items) for source in sources]
     for reader in readers:
@@ -71,7 +71,7 @@ def merge(sources: Sequence[Callable[[OnOpen], Generator[T, None, None]]]) -> Ge
 
 
 class _Reader(threading.Thread):
-    """Reads one of the streams of `merge`. It is a daemon, so it does not keep the program from ending."""
+    """Reads one of the streams of `merge`. It is a daemon thread, so the program can end while it runs."""
 
     def __init__(self, source: Callable[[OnOpen], Generator[Any, None, None]], items: queue.Queue[Any]) -> None:
         super().__init__(name="sandbar-output", daemon=True)
@@ -91,7 +91,7 @@ class _Reader(threading.Thread):
             self._put(error)
 
     def stop(self) -> None:
-        """Ends the thread. A thread that waits for bytes is woken by shutting down its connection."""
+        """Ends the thread. If it waits for bytes, shuts down its connection to wake it."""
         self._stopped.set()
         with self._lock:
             if self._response is not None and not self._response.is_closed:
@@ -104,7 +104,7 @@ class _Reader(threading.Thread):
                 _shut_down(response)
 
     def _put(self, item: object) -> bool:
-        """Whether the item was put; False after `stop`."""
+        """Puts the item into the queue as soon as there is room. Returns False if `stop` is called first."""
         while not self._stopped.is_set():
             try:
                 self._items.put(item, timeout=_LOOK_SEC)
@@ -130,7 +130,7 @@ class WebSocket:
         self._connection = connection
 
     def receive(self, timeout: float | None = None) -> str | bytes | None:
-        """The next message, or None when none came within `timeout` seconds. Raises WebSocketClosed."""
+        """Returns the next message, or None when none came within `timeout` seconds. Raises WebSocketClosed."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -142,7 +142,7 @@ class WebSocket:
         return message
 
     def send(self, message: str | bytes) -> None:
-        """Raises WebSocketClosed."""
+        """Sends a message. Raises WebSocketClosed."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -164,7 +164,7 @@ class WebSocket:
 
 
 def open_web_socket(base_url: str, path: str, subprotocol: str, headers: dict[str, str], user_agent: str) -> WebSocket:
-    """Raises SandbarError when the service refuses, and ConnectionError when it does not answer."""
+    """Opens a WebSocket. Raises SandbarError when the service refuses, and ConnectionError when it does not answer."""
 
     def load() -> Any:
         from websockets.sync import client

@@ -1,4 +1,4 @@
-"""One request of a client, and what its answer means."""
+"""Describes one request of a client, and turns an answer into JSON or an error."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Request:
     query: Query = field(default_factory=dict)
     #: Sent as JSON.
     body: object = None
-    #: Instead of `body`: returns the bytes, or an iterable of bytes, for each attempt anew.
+    #: Instead of `body`: a function that is called for each attempt and returns bytes or an iterable of bytes.
     content: Callable[[], Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Without a limit the client's own applies to each request.
+    #: If it has no limit, the `timeout` of the client applies to the request.
     deadline: Deadline = field(default_factory=Deadline)
-    #: Whether the request may be sent again when its answer was lost, because sending it twice has the same effect as
-    #: sending it once. None: for every method but POST.
+    #: Whether the request may be sent again after its answer was lost, because two requests have the same effect as
+    #: one. None: true for every method except POST.
     is_repeatable: bool | None = None
     #: Whether there is only one attempt, because `content` can be opened only once.
     is_sent_once: bool = False
-    #: Codes of a 503 after which the service has certainly not carried out the request.
+    #: If a 503 has one of these codes, the service has certainly not carried out the request.
     undone_codes: frozenset[str] = frozenset()
 
     @property
@@ -51,12 +51,12 @@ class Request:
         return f"{self.path}{'&' if '?' in self.path else '?'}{urlencode(given)}"
 
     def content_and_headers(self) -> tuple[Any, dict[str, str]]:
-        """The content of one attempt, with the headers that describe it."""
+        """Returns the content for one attempt, and its headers."""
         if self.content is not None:
             return self.content(), {"content-type": "application/octet-stream", **self.headers}
         if self.body is not None:
             text = json.dumps(self.body, ensure_ascii=False, separators=(",", ":"))
-            # A lone surrogate is not valid UTF-8. The service would refuse it in any case.
+            # Replace lone surrogates, which have no valid UTF-8. The service would refuse them anyway.
             return text.encode("utf-8", "replace"), {"content-type": "application/json", **self.headers}
         return None, dict(self.headers)
 
@@ -75,11 +75,11 @@ def not_the_service(status: int) -> SandbarError:
 
 
 def error_of(status: int, reason: str, headers: Mapping[str, str], body: bytes) -> SandbarError:
-    """The error that a refusal tells."""
+    """Makes the exception for an error response."""
     try:
         told = json.loads(body)
     except ValueError:
-        # Not JSON, so it came, for example, from a proxy.
+        # The body is not JSON. Perhaps a proxy sent it.
         told = None
     told = told if isinstance(told, dict) else {}
     code = told.get("code")

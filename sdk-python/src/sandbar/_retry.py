@@ -12,12 +12,12 @@ FIRST_PAUSE_SEC = 0.1
 MAX_PAUSE_SEC = 5.0
 #: A longer `Retry-After` ends the retries at once, seconds.
 MAX_RETRY_AFTER_SEC = 20.0
-#: How long a client that never got an answer tries to connect, seconds. This is longer than a restart of the service,
-#: and short, so that a user with a wrong address does not wait a minute for the error.
+#: How long a client that never got an answer tries to connect, seconds. A restart of the service takes less time. A
+#: user with a wrong address does not have to wait long for the error.
 FIRST_CONTACT_SEC = 3.0
 #: The pause before a broken stream is opened again, seconds.
 REOPEN_SEC = 0.25
-#: A connection that lived this long has worked, even when only heartbeats came, seconds.
+#: A connection that stayed open this long, in seconds, counts as successful even if it carried only heartbeats.
 STABLE_SEC = 5.0
 
 
@@ -31,7 +31,7 @@ class RetrySchedule:
         self._pause_sec = FIRST_PAUSE_SEC
 
     def pause_after(self, error: Exception, *, has_contact: bool) -> float | None:
-        """Seconds until the next attempt, or None when there should be none."""
+        """Returns the seconds until the next attempt, or None if there should be no further attempt."""
         now = time.monotonic()
         if self._failed_first_at is None:
             self._failed_first_at = now
@@ -46,13 +46,13 @@ class RetrySchedule:
         if isinstance(error, SandbarError) and error.retry_after_sec is not None:
             if error.retry_after_sec > MAX_RETRY_AFTER_SEC:
                 return None
-            # The random part keeps the clients that were refused together from coming back together.
+            # Add a random part, so that clients that were refused at the same time do not all retry at the same time.
             pause_sec = max(pause_sec, error.retry_after_sec * random.uniform(1, 1.1))
         return None if now + pause_sec > self._failed_first_at + limit_sec else pause_sec
 
 
 class ReopenSchedule:
-    """The retries of a stream that breaks. Data, and a connection that lived, start the time anew."""
+    """The retries of a stream that breaks. The time limit starts anew after data or a successful connection."""
 
     def __init__(self, retry_for_sec: float) -> None:
         self._retry_for_sec = retry_for_sec
@@ -66,7 +66,7 @@ class ReopenSchedule:
         self._broken_since = None
 
     def pause_after(self, error: Exception) -> float | None:
-        """Seconds until the stream is opened again, or None when the time is over."""
+        """Returns the seconds until the stream should be opened again, or None when the time is over."""
         now = time.monotonic()
         if self._opened_at is not None and now - self._opened_at >= STABLE_SEC:
             self._broken_since = None

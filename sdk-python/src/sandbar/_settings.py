@@ -25,7 +25,7 @@ def resolve_settings(
     Takes the address and the key from the arguments, else from `SANDBAR_BASE_URL` and `SANDBAR_API_KEY`, else from the
     file that `sandbar login` writes, else from credentials.json of the service on this computer. The key of a file is
     only sent to the address in the same file. Raises ConfigurationError when the address or the key is missing, empty
-    or malformed. An empty variable is an error, because the script that set it did not mean the key of a file.
+    or malformed. An empty variable is an error too, because whoever set it did not want the key of a file.
     """
     env = os.environ if env is None else env
     address = _read_address("base_url", base_url) or _read_address("SANDBAR_BASE_URL", env.get("SANDBAR_BASE_URL"))

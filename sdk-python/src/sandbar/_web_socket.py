@@ -1,5 +1,6 @@
 """
-What the WebSockets of both clients share. The library `websockets` is an extra, so it is imported when it is used.
+Code for the WebSockets of both clients. The library `websockets` is an optional dependency, so it is imported only when
+it is used.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 from ._request import error_of
 from .errors import ConnectionError, SandbarError
 
-#: How long the service may take to answer the close of a connection, seconds.
+#: How long to wait for the service's answer when the client closes a connection, seconds.
 CLOSE_SEC = 2.0
 #: How long the opening of a connection may take, seconds.
 OPEN_SEC = 30.0
@@ -52,13 +53,13 @@ def import_websockets(load: Callable[[], Any]) -> Any:
 
 
 def closed(error: Any) -> WebSocketClosed:
-    """From ConnectionClosed of the library."""
+    """Converts the library's ConnectionClosed."""
     received = error.rcvd
     return WebSocketClosed(1006, "") if received is None else WebSocketClosed(received.code, received.reason)
 
 
 def refused(base_url: str, error: Exception) -> SandbarError | ConnectionError:
-    """The error for a connection that was not opened."""
+    """Returns the error for a connection that could not be opened."""
     response = getattr(error, "response", None)
     if response is not None:
         return error_of(response.status_code, response.reason_phrase, response.headers, response.body or b"")

@@ -13,7 +13,7 @@ class SandbarError(Exception):
     code: str
     """A code of the service's error table, such as `conflict`; `unknown` when a proxy or other server answered."""
     detail: str
-    """One sentence with the reason and the remedy."""
+    """One sentence that says why the call failed and what to do."""
     request_id: str | None
     """The id of this request in the service's log."""
     retry_after_sec: float | None

@@ -12,9 +12,9 @@ OutputStream = Literal["stdout", "stderr"]
 
 #: The exit code of a command that timed out. The program `timeout(1)` uses the same code.
 _TIMED_OUT = 124
-#: The exit code of a job that has neither an exit code nor a signal: it was cancelled before its command ran.
+#: The exit code for a job that was cancelled before its command ran, so it has neither an exit code nor a signal.
 _NO_RESULT = 125
-#: The numbers of Linux, where the command runs. The numbers of this computer may differ.
+#: Linux numbers the signals in this order. This computer, which may not run Linux, may number them differently.
 _SIGNALS = [
     "HUP",
     "INT",
@@ -53,11 +53,11 @@ _SIGNAL_NUMBERS = {f"SIG{name}": number for number, name in enumerate(_SIGNALS, 
 
 @dataclass(frozen=True)
 class OutputChunk:
-    """Bytes of a job's output, as they came."""
+    """A piece of a job's output."""
 
     stream: OutputStream
     offset: int
-    """The number of the first byte in its stream."""
+    """The position of the first byte in its stream."""
     data: bytes
 
 
@@ -76,14 +76,14 @@ class ExecResult:
 
     job_id: str
     exit_code: int
-    """The command's own; 128+n when signal n ended it; 124 after a time-out."""
+    """The exit code of the command; 128+n when signal n ended it; 124 after a time-out."""
     signal: str | None
-    """Such as SIGKILL, when a signal ended the command."""
+    """The signal that ended the command, such as SIGKILL, or None."""
     timed_out: bool
     stdout_bytes: bytes
     stderr_bytes: bytes
     truncated: bool
-    """Output over the limit of a stream (256 MiB unless the service is configured otherwise) was dropped."""
+    """True when output over the limit of a stream was dropped. The default limit of the service is 256 MiB."""
 
     @property
     def stdout(self) -> str:
@@ -102,7 +102,7 @@ class ExecResult:
 
 
 def exec_result(job: Exec, stdout: bytes, stderr: bytes) -> ExecResult:
-    """Raises JobLostError when the machine died under the job."""
+    """Makes the result of a job. Raises JobLostError when the machine stopped or died while the job ran."""
     if job["status"] == "lost":
         raise JobLostError(job["machine_id"], job["id"])
     return ExecResult(

@@ -1,4 +1,4 @@
-// A TCP proxy in front of the service that breaks connections while an answer is on its way.
+// A TCP proxy in front of the service. It breaks connections while an answer is on its way.
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
@@ -9,7 +9,7 @@ export type CuttingProxy = {
   close: () => void;
 };
 
-/** Cuts each connection after `bytes` bytes of answers, until `times` connections were cut. */
+/** Cuts each connection after `bytes` bytes of answers. After `times` cuts it leaves further connections alone. */
 export async function startCuttingProxy(target: string, { bytes, times }: { bytes: number; times: number }) {
   const { hostname, port } = new URL(target);
   const sockets = new Set<Socket>();

@@ -1,5 +1,5 @@
-// Takes the examples out of the README and the pages in docs/: the code blocks of one language of a page are one
-// program. All other lines become empty, so line numbers in error messages are those of the page.
+// Extracts the examples from the README and the pages in docs/. All code blocks of one language on a page form one
+// program. All other lines become empty lines, so line numbers in error messages are those of the page.
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
@@ -20,12 +20,12 @@ export type Example = {
 const FENCE = /^( *)(`{3,})([a-z]*)(.*)$/;
 const PRINTS = /(?:\/\/|#) prints (.+)$/;
 
-/** The pages that people write; generated ones are left out. */
+/** The pages that people write, without the generated pages. */
 export function pages(): string[] {
   return globSync(['README.md', 'docs/*.md', 'docs/guides/*.md', 'docs/reference/*.md'], { cwd: CHECKOUT }).sort();
 }
 
-/** The programs of a page, and what is wrong with its blocks: a block that does not run and does not say why. */
+/** The programs of a page. A block may be marked `{no-run}`; `problems` lists marked blocks that do not say why. */
 export function readExamples(page: string): { examples: Example[]; problems: string[] } {
   const lines = readFileSync(path.join(CHECKOUT, page), 'utf8').split('\n');
   const programs = new Map<Language, string[]>();

@@ -1,4 +1,4 @@
-// Connects the official MCP client to the real service, over each transport.
+// Connects the official MCP client to the MCP server for the real service, over each transport.
 import assert from 'node:assert/strict';
 import { fileURLToPath } from 'node:url';
 import { Client as McpClient, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
@@ -6,7 +6,7 @@ import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { API_KEY, BASE_URL } from '../../e2e/support/service.ts';
 
 const ENTRY = fileURLToPath(new URL('../../../packages/mcp/src/testing/stdio-entry.ts', import.meta.url));
-/** A machine boots slowly under emulation. */
+/** The time limit of one call, ms. It is long, because a machine boots slowly under emulation. */
 const TIMEOUT_MS = 120_000;
 
 /** `auto` speaks the newest version of the protocol, `legacy` one of 2025. */
@@ -35,7 +35,7 @@ export async function use<T = Record<string, unknown>>(agent: McpClient, name: s
   return result.structuredContent as T;
 }
 
-/** Calls a tool and returns the text of its error. Fails when the result is none. */
+/** Calls a tool and returns the text of its error. Fails when the call succeeds. */
 export async function failure(agent: McpClient, name: string, args: Args): Promise<string> {
   const result = await agent.callTool({ name, arguments: args }, { timeout: TIMEOUT_MS });
   const text = result.content.map((block) => (block.type === 'text' ? block.text : '')).join('');

@@ -1,5 +1,5 @@
-// A Python environment with what the Python SDK depends on, for tests that run programs with the SDK of the checkout. It
-// stays in the cache under a key made from the SDK's list of dependencies.
+// A Python environment with the dependencies of the Python SDK, for tests that run programs with the SDK of the
+// checkout. It stays in the cache. When pyproject.toml of the SDK or the Python version changes, a new one is made.
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -9,14 +9,14 @@ import { cacheKey, ensureArtifact } from '@sandbar/host-agent/images/cache.ts';
 
 const execute = promisify(execFile);
 
-/** A Python program that prints the SDK's dependencies, one a line. Python reads TOML from 3.11 on. */
+/** A Python program that prints the SDK's dependencies, one per line. It needs Python 3.11 for `tomllib`. */
 const LIST = `
 import sys, tomllib
 project = tomllib.load(open(sys.argv[1], "rb"))["project"]
 extras = [name for names in project.get("optional-dependencies", {}).values() for name in names]
 print(*project["dependencies"], *extras, sep="\\n")`;
 
-/** Resolves with the path of a Python that can import all that the SDK in `sdk` imports. */
+/** Resolves with the path of a Python that has all dependencies of the SDK in the folder `sdk`. */
 export async function ensurePythonEnvironment(sdk: string): Promise<string> {
   const project = path.join(sdk, 'pyproject.toml');
   const { stdout: version } = await execute('python3', ['--version']);

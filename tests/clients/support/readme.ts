@@ -1,11 +1,11 @@
-// Runs the TypeScript example of a package's README as a reader would, in a process of its own.
+// Runs the TypeScript example of a package's README as a reader would, in its own process.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { CHECKOUT, readExamples } from './doc-examples.ts';
 
 /**
- * Resolves when the example has succeeded and has printed what its comments say. The caller may await the promise
- * later: a rejection before that does not end the process.
+ * Resolves when the example has succeeded and has printed the lines that its comments announce. The caller may await the
+ * promise later: a rejection before that does not end the process.
  */
 export function runReadme(readme: string): Promise<void> {
   const run = runExample(readme);

@@ -1,6 +1,6 @@
-// Makes what the tests of the packages share, and prints where it is as JSON: the tools, and our packages installed in an
-// empty project. `prepared.ts` runs this program for one test file at a time, so that each is made once. Both stay in the
-// cache and are made again when their inputs change.
+// Prepares two folders that all tests of the packages share: the tools, and an empty project with our packages
+// installed. Prints the paths of the folders as JSON. `prepared.ts` runs only one such process at a time, so each
+// folder is made only once. Both stay in the cache and are made again when their inputs change.
 import { readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { cacheKey, ensureArtifact, hashFolder } from '@sandbar/host-agent/images/cache.ts';
@@ -8,7 +8,7 @@ import { CACHE, CHECKOUT, type Prepared } from './prepared.ts';
 import { run } from './run.ts';
 import { TOOLS } from './tools.ts';
 
-/** npm does not install peer dependencies, because the tests use those that are installed in the checkout. */
+/** With these options npm installs no peer dependencies, because the tests use the peers in the checkout. */
 const NPM_OPTIONS = [
   '--no-audit',
   '--no-fund',
@@ -19,7 +19,7 @@ const NPM_OPTIONS = [
   `--cache=${path.join(CACHE, 'npm')}`,
 ];
 
-/** How long a build of other sources stays in the cache after its last use, ms. */
+/** How long an older build stays in the cache after its last use, ms. */
 const KEPT_MS = 3_600_000;
 
 async function ensureTools(): Promise<string> {
@@ -33,7 +33,7 @@ async function ensureTools(): Promise<string> {
 async function ensurePackages(): Promise<string> {
   const parent = path.join(CACHE, 'packed');
   const { folder } = await ensureArtifact(parent, await inputsOfPackages(), async (temporary) => {
-    // The bundler takes long to load.
+    // Load the bundler only when it is needed, because that takes long.
     const { packAll } = await import('@sandbar/packaging/pack.ts');
     const tarballs = await packAll(CHECKOUT, path.join(temporary, 'packed'));
     const manifest = { name: 'a-consumer', private: true, type: 'module' };
@@ -56,7 +56,7 @@ async function ensurePackages(): Promise<string> {
   return folder;
 }
 
-/** A hash of the sources of all workspaces but the dashboard, and of what npm installed for them. */
+/** A hash of everything that the packages are built from. The dashboard is not part of any package. */
 async function inputsOfPackages(): Promise<string> {
   const packages = path.join(CHECKOUT, 'packages');
   const folders = (await readdir(packages)).filter((name) => name !== 'dashboard').sort();

@@ -1,4 +1,4 @@
-// Where the tools and the installed packages are that all tests of the packages share.
+// Tells the tests of the packages where the shared tools and the installed packages are.
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { defaultCache } from '@sandbar/contract/home.ts';
@@ -7,12 +7,15 @@ import { run } from './run.ts';
 export const CHECKOUT = path.resolve(import.meta.dirname, '../../..');
 export const CACHE = defaultCache(process.env, process.getuid?.() === 0);
 
-/** Folders that nobody may change. */
+/** The paths of the shared folders. Tests must not change their contents. */
 export type Prepared = { tools: string; packages: string };
 
 let prepared: Promise<Prepared> | undefined;
 
-/** Makes what is missing, in one process at a time. Throws Error without the registry. */
+/**
+ * Creates the folders if they are missing; only one process at a time does this. Throws an Error when something must be
+ * installed and the npm registry cannot be reached.
+ */
 export function ensurePrepared(): Promise<Prepared> {
   prepared ??= prepare();
   return prepared;

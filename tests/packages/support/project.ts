@@ -1,4 +1,4 @@
-// An empty project outside the checkout, with our packages installed from their tarballs as a consumer does it.
+// An empty project outside the checkout. Our packages are installed in it from their tarballs, as a user would do it.
 import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -15,7 +15,7 @@ export type Project = {
   remove: () => Promise<void>;
 };
 
-/** A copy of the project with all our packages and their dependencies, without their peers. */
+/** Copies the prepared project, which has all our packages and their dependencies, but not their peers. */
 export async function installPackages(): Promise<Project> {
   const { packages } = await ensurePrepared();
   const folder = await mkdtemp(path.join(tmpdir(), 'sandbar-packages-'));

@@ -1,4 +1,4 @@
-// Runs a program as a consumer would, without the settings of the test process.
+// Runs a program as a user would, without the Node options of the test process.
 import { execFile } from 'node:child_process';
 
 export type Said = { code: number; stdout: string; stderr: string };
@@ -19,7 +19,7 @@ export function run(
   });
 }
 
-/** So that a client without options finds no service. `home`: a folder in which runtimes may keep a cache. */
+/** An environment in which a client without options finds no service. `home`: where runtimes may keep their cache. */
 export const withoutService = (home: string): NodeJS.ProcessEnv => ({
   SANDBAR_BASE_URL: undefined,
   SANDBAR_API_KEY: undefined,

@@ -14,7 +14,7 @@ import { NetworkSession, PROVIDER_ID } from './network-session.ts';
 import type { SessionOptions } from './session.ts';
 import { findWorkingDirectory } from './working-directory.ts';
 
-/** The key of the metadata by which a session is found again. */
+/** The metadata of a machine has the id of its session under this key, so that the session can be resumed. */
 const SESSION_KEY = 'ai_sdk_session';
 const DEFAULT_EXPIRY_SEC = 1800;
 
@@ -29,7 +29,7 @@ export type SandbarSandboxSettings = MachineOptions &
 
 type CreateOptions = NonNullable<Parameters<HarnessV1SandboxProvider['createSession']>[0]>;
 
-/** A provider. It sends nothing and reads no settings before its first session. */
+/** Creates a provider. It sends no request and reads no settings before its first session. */
 export function createSandbarSandbox(settings: SandbarSandboxSettings = {}): HarnessV1SandboxProvider {
   return {
     specificationVersion: 'harness-sandbox-v1',
@@ -39,13 +39,16 @@ export function createSandbarSandbox(settings: SandbarSandboxSettings = {}): Har
   };
 }
 
-/** A fresh machine. `identity` is not used to share one: `onFirstCreate` runs in every new machine. */
+/**
+ * Creates a machine for the session, unless the settings have one. Sessions with the same `identity` do not share a
+ * machine, so `onFirstCreate` runs in every new machine.
+ */
 async function createSession(settings: SandbarSandboxSettings, options: CreateOptions): Promise<NetworkSession> {
   const { abortSignal, sessionId, onFirstCreate } = options;
   abortSignal?.throwIfAborted();
   if (settings.sandbox) return sessionOf(settings.sandbox, settings, false);
   const metadata = { ...settings.metadata, ...(sessionId === undefined ? {} : { [SESSION_KEY]: sessionId }) };
-  // The signal does not end the create: a machine whose id is not known could not be destroyed.
+  // Do not pass the signal to the create: to destroy the machine, its id must be known.
   const { expiresInSec = DEFAULT_EXPIRY_SEC } = settings;
   const sandbox = await Sandbox.create({ ...settings, expiresInSec, metadata });
   try {
@@ -59,7 +62,7 @@ async function createSession(settings: SandbarSandboxSettings, options: CreateOp
   }
 }
 
-/** The machine of an earlier session, started if it was stopped. Its expiry counts from now again. */
+/** Finds the machine of an earlier session, and starts it if it is stopped. Its expiry counts from now again. */
 async function resumeSession(
   settings: SandbarSandboxSettings,
   { sessionId, abortSignal: signal }: { sessionId: string; abortSignal?: AbortSignal },
@@ -83,7 +86,7 @@ async function sessionOf(sandbox: Sandbox, settings: SandbarSandboxSettings, isO
   return new NetworkSession(sandbox, directory, { ...settings, isOwner });
 }
 
-/** The harness tells missing or refused credentials from other failures. */
+/** The harness has its own error for missing or refused credentials. Turns the SDK's errors into it. */
 async function explainAuthentication<T>(operation: () => Promise<T>): Promise<T> {
   try {
     return await operation();

@@ -5,14 +5,14 @@ import { findWorkingDirectory } from './working-directory.ts';
 
 export type { SessionOptions };
 
-/** Machines destroy themselves after this time, so that a killed program leaves none behind. */
+/** The service destroys machines after this time, so that a program that is killed leaves no machine behind. */
 const DEFAULT_EXPIRY_SEC = 1800;
 
 export type SandbarSessionOptions = SandboxOptions & SessionOptions;
 
-/** A machine and its session. It throws the errors of `@sandbar/sdk` unchanged. */
+/** A session of one machine, which it can also destroy. It throws the errors of `@sandbar/sdk` unchanged. */
 export class SandbarSession extends MachineSession implements AsyncDisposable {
-  /** The machine, for what the AI SDK has no call for: ports, snapshots, its expiry. */
+  /** The machine. Use it for ports, snapshots and the expiry, for which the AI SDK has no calls. */
   readonly sandbox: Sandbox;
 
   private constructor(sandbox: Sandbox, workingDirectory: string, options: SessionOptions) {
@@ -32,12 +32,12 @@ export class SandbarSession extends MachineSession implements AsyncDisposable {
     }
   }
 
-  /** The session of a machine that runs already. Throws NotFoundError when there is none. */
+  /** The session of a machine that runs already. Throws NotFoundError when the machine does not exist. */
   static async connect(id: string, options: WithClient & SessionOptions = {}): Promise<SandbarSession> {
     return SandbarSession.from(await Sandbox.connect(id, options), options);
   }
 
-  /** The session of a machine of `@sandbar/sdk`. */
+  /** The session of a machine whose handle comes from `@sandbar/sdk`. */
   static async from(sandbox: Sandbox, options: SessionOptions = {}): Promise<SandbarSession> {
     return new SandbarSession(sandbox, await findWorkingDirectory(sandbox, options.workingDirectory), options);
   }
@@ -46,7 +46,7 @@ export class SandbarSession extends MachineSession implements AsyncDisposable {
     return this.sandbox.id;
   }
 
-  /** Destroys the machine and its disk. A machine that is destroyed already is no error. */
+  /** Destroys the machine and its disk. Does nothing when the machine is destroyed already. */
   destroy(): Promise<void> {
     return this.sandbox.destroy();
   }

@@ -1,4 +1,4 @@
-// A session of the harness: a machine with its ports and its end.
+// A session of the AI SDK's harness. In addition to commands and files, it has ports, and it can stop the machine.
 import {
   HarnessCapabilityUnsupportedError,
   type HarnessV1NetworkSandboxSession,
@@ -9,7 +9,7 @@ import { MachineSession, type SessionOptions } from './session.ts';
 
 export const PROVIDER_ID = 'sandbar';
 
-/** Port tokens live as long as the service allows, because the harness asks for an endpoint once. */
+/** Port tokens are valid as long as the service allows, because the harness asks for an endpoint only once. */
 const PORT_TOKEN_SEC = 7 * 24 * 3600;
 
 type PortOptions = Parameters<HarnessV1NetworkSandboxSession['getPortEndpoint']>[0];
@@ -30,7 +30,10 @@ export class NetworkSession extends MachineSession implements HarnessV1NetworkSa
     this.ports = options.ports ?? [];
   }
 
-  /** The service decides whether connections are encrypted, so `https` may stay `http` and `ws` may become `wss`. */
+  /**
+   * The service decides whether connections are encrypted. So a request for `https` may get an `http` address, and a
+   * request for `ws` a `wss` address.
+   */
   async getPortEndpoint({ port, protocol }: PortOptions): Promise<HarnessV1PortEndpoint> {
     const { token, url } = await this.#token(port);
     const address = withProtocol(url, protocol);
@@ -38,7 +41,7 @@ export class NetworkSession extends MachineSession implements HarnessV1NetworkSa
     return { url: address.toString(), headers: { 'x-sandbar-key': token } };
   }
 
-  /** An address of the port that contains the token for it, for a browser or a WebSocket. */
+  /** An address of the port that contains its token, for a browser or a WebSocket. */
   async getPortUrl({ port, protocol }: PortOptions): Promise<string> {
     return withProtocol((await this.#token(port)).url, protocol).toString();
   }

@@ -1,19 +1,19 @@
-// A running command as the AI SDK sees it: streams of bytes, an exit code, and a way to end it.
+// A running command in the form that the AI SDK expects: streams of bytes, an exit code, and a way to end the command.
 import type {
   Experimental_SandboxProcess as SandboxProcess,
   Experimental_WritableSandboxProcess as WritableSandboxProcess,
 } from '@ai-sdk/provider-utils';
 import { type ExecResult, exitCodeOf, type Job } from '@sandbar/sdk';
 
-/** How long the service has to end an aborted command before the caller gets the reason of the abort, ms. */
+/** After an abort, the caller gets the reason when the command has ended, but after this time at the latest, ms. */
 const CANCEL_TIMEOUT_MS = 5000;
 
 /**
- * The handle of a job. An abort of `signal` ends every process of the job, and `wait` throws the reason. `stdin` is
- * there only if the job was started with an open stdin.
+ * Makes the handle of a job. An abort of `signal` ends every process of the job, and `wait` throws the reason.
+ * `hasStdin`: whether the job was started with an open stdin.
  */
 export function processOf(job: Job, hasStdin: boolean, signal: AbortSignal | undefined): SandboxProcess {
-  // The command must end on an abort even if nobody waits for it.
+  // Listen for the abort here and not only in `wait`: the command must end even if nobody calls `wait`.
   let cancelled: Promise<void> | undefined;
   const onAbort = () => {
     cancelled = cancel(job);
@@ -62,14 +62,14 @@ async function cancel(job: Job): Promise<void> {
   await job.cancel({ timeoutMs: CANCEL_TIMEOUT_MS }).catch(() => undefined);
 }
 
-/** The bytes of one output stream from its first byte on, read only as fast as the consumer reads. */
+/** The bytes of one output stream from its first byte on. It is read only as fast as the consumer reads. */
 function outputOf(job: Job, stream: 'stdout' | 'stderr'): ReadableStream<Uint8Array> {
   const stop = new AbortController();
   const chunks = job.output({ stream, signal: stop.signal });
   return toReadable(chunks, ({ data }) => data, stop);
 }
 
-/** A stream of what a generator yields. A cancel of the stream aborts `stop`, which must end the generator. */
+/** Makes a stream from `source`. When the consumer cancels the stream, `stop` is aborted, which must end the source. */
 export function toReadable<T>(
   source: AsyncIterator<T>,
   bytesOf: (item: T) => Uint8Array,

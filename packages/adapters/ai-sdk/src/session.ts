@@ -1,4 +1,4 @@
-// A machine as the AI SDK's sandbox session: commands and files, and nothing that could stop the machine.
+// A machine as a sandbox session of the AI SDK. It has commands and files, but no call that stops the machine.
 import { posix } from 'node:path';
 import {
   extractLines,
@@ -19,7 +19,7 @@ type PathOptions = { path: string; abortSignal?: AbortSignal | undefined };
 
 export type SessionOptions = {
   /**
-   * An absolute path, made if it is missing. Commands start there, and relative paths begin there. Default: the
+   * An absolute path. A missing directory is created. Commands start there, and relative paths begin there. Default: the
    * working directory of the image, else the home directory.
    */
   workingDirectory?: string | undefined;
@@ -53,7 +53,7 @@ export class MachineSession implements SandboxSession {
     abortSignal?.throwIfAborted();
     const execOptions = this.#execOptions(options);
     if (abortSignal === undefined) return resultOf(await this.#sandbox.exec(command, execOptions));
-    // The signal does not end the start: only a job whose id is known can be killed.
+    // Do not pass the signal to the start: to kill the job, its id must be known.
     const job = await this.#sandbox.start(command, execOptions);
     return resultOf(await resultUntilAbort(job, abortSignal));
   }
@@ -71,7 +71,7 @@ export class MachineSession implements SandboxSession {
     const stop = new AbortController();
     const signal = abortSignal ? AbortSignal.any([abortSignal, stop.signal]) : stop.signal;
     const chunks = this.#sandbox.files.stream(this.#resolve(path), { signal });
-    // The first chunk tells whether there is a file.
+    // Read the first chunk now, because it shows whether the file exists.
     const first = await nullIfMissing(chunks.next());
     if (first === null) return null;
     async function* all() {
@@ -85,7 +85,7 @@ export class MachineSession implements SandboxSession {
     return nullIfMissing(this.#sandbox.files.read(this.#resolve(path), { signal: abortSignal }));
   }
 
-  /** `encoding`: one that Node's `Buffer` knows. */
+  /** `encoding` must be an encoding of Node's `Buffer`. */
   async readTextFile({
     encoding = 'utf-8',
     startLine,

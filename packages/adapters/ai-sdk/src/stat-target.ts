@@ -1,8 +1,8 @@
-// What a symlink leads to. The service reports symlinks themselves, so this asks a command in the machine.
+// Finds out what a symlink points to. The service describes only the symlink itself, so run `stat` in the machine.
 import type { Experimental_SandboxFileStat as SandboxFileStat } from '@ai-sdk/provider-utils';
 import type { Sandbox } from '@sandbar/sdk';
 
-/** The type and size of what an absolute path leads to, or null if it leads nowhere. */
+/** The type and size of the file or directory at an absolute path, with symlinks followed. Null if there is none. */
 export async function statTarget(
   sandbox: Sandbox,
   path: string,

@@ -31,7 +31,7 @@ export const filesystem: NonNullable<SandboxMethods<SandbarInstance>['filesystem
       throw error;
     }
   },
-  /** Deletes a file, or a directory with everything in it. It is no error when there is none. */
+  /** Deletes a file, or a directory with everything in it. Does nothing when the path does not exist. */
   async remove({ sandbox }, path) {
     try {
       await sandbox.files.remove(path, { recursive: true });
@@ -41,7 +41,7 @@ export const filesystem: NonNullable<SandboxMethods<SandbarInstance>['filesystem
   },
 };
 
-/** ComputeSDK knows only files and directories, so a symlink is what it leads to. */
+/** ComputeSDK knows only files and directories, so a symlink is reported as the type of its target. */
 async function leadsToDirectory(sandbox: Sandbox, path: string): Promise<boolean> {
   return (await sandbox.exec(['test', '-d', path])).exitCode === 0;
 }

@@ -10,7 +10,7 @@ export type SandbarConfig = ClientOptions & {
   client?: Client | undefined;
   /** Seconds until a machine destroys itself (10 to 31,536,000). `timeout` of a create overrides it. Default: 1800. */
   expiresInSec?: number | undefined;
-  /** The image of machines whose create names none. Default: the default of the service. */
+  /** The image of machines that are created without an image. Default: the default of the service. */
   stack?: string | undefined;
   vcpus?: number | undefined;
   /** MiB. */
@@ -18,8 +18,8 @@ export type SandbarConfig = ClientOptions & {
   /** GiB. */
   rootfsSizeGb?: number | undefined;
   /**
-   * Make each port that `getUrl` is asked for public. Default: the URL has a token, which is valid for an hour, and works
-   * in a browser, which keeps the token as a cookie.
+   * If true, `getUrl` makes the port public. By default the port stays private, and the URL has a token that is valid for
+   * an hour; a browser that opens the URL keeps the token as a cookie.
    */
   publicPorts?: boolean | undefined;
 };
@@ -30,14 +30,14 @@ const DEFAULT_EXPIRY_SEC = 1800;
 const MIN_EXPIRY_SEC = 10;
 
 type Settings = SandbarConfig & { client: Client };
-/** What the methods of the provider know of a machine: its handle, and the settings of the provider. */
+/** What each method of the provider gets: the handle of the machine, and the settings of the provider. */
 export type SandbarInstance = { sandbox: Sandbox; settings: Settings };
 
 const define = defineProvider<SandbarInstance, Settings, never, Snapshot>({
   name: PROVIDER,
   methods: {
     sandbox: {
-      // The framework destroys the machine when the caller's signal is aborted before the create has resolved.
+      // ComputeSDK itself destroys the machine if the caller's signal is aborted before the create has resolved.
       async create(settings, options = {}) {
         const sandbox = await Sandbox.create({ client: settings.client, ...machineOf(settings, options) });
         return handle(settings, sandbox);
@@ -62,7 +62,7 @@ const define = defineProvider<SandbarInstance, Settings, never, Snapshot>({
       filesystem,
     },
     snapshot: {
-      // ComputeSDK's metadata of snapshots is not kept: a snapshot of Sandbar has only a name.
+      // Drop the metadata that ComputeSDK passes, because a snapshot of Sandbar has only a name.
       create: async ({ client }, machineId, { name } = {}) =>
         snapshotOf(await client.snapshots.create(machineId, name === undefined ? {} : { name })),
       async list({ client }, { sandboxId, limit } = {}) {
@@ -75,8 +75,8 @@ const define = defineProvider<SandbarInstance, Settings, never, Snapshot>({
 });
 
 /**
- * The provider. Its calls throw the errors of `@sandbar/sdk` unchanged. Throws ConfigurationError when the address or
- * the key of the service is missing.
+ * Creates the provider. Throws ConfigurationError when the address or the key of the service is missing. The calls of
+ * the provider throw the errors of `@sandbar/sdk` unchanged.
  */
 export function sandbar(config: SandbarConfig = {}): Provider<SandbarInstance, never, Snapshot> {
   return define({ ...config, client: config.client ?? new Client(config) });
@@ -86,7 +86,10 @@ function handle(settings: Settings, sandbox: Sandbox): { sandbox: SandbarInstanc
   return { sandbox: { sandbox, settings }, sandboxId: sandbox.id };
 }
 
-/** `timeout` is in ms. Of the names for sizes this provider reads `vcpus`, `memoryMb` (MiB) and `rootfsSizeGb` (GiB). */
+/**
+ * `timeout` is in ms. The size comes from `vcpus`, `memoryMb` (MiB) and `rootfsSizeGb` (GiB); other names for sizes are
+ * ignored.
+ */
 function machineOf(settings: Settings, options: CreateSandboxOptions) {
   const { name, envs, metadata, snapshotId, timeout } = options;
   return {
@@ -110,7 +113,7 @@ async function infoOf(sandbox: Sandbox): Promise<SandboxInfo> {
   const { id, state, created_at, expires_at, metadata } = await sandbox.info();
   const createdAt = new Date(created_at);
   const status = state === 'error' ? 'error' : state === 'running' ? 'running' : 'stopped';
-  // ComputeSDK has no word for a machine that never expires, so that is 0.
+  // ComputeSDK has no value for a machine that never expires, so report 0.
   const timeout = expires_at === null ? 0 : Date.parse(expires_at) - createdAt.getTime();
   return {
     id,
@@ -125,7 +128,8 @@ async function infoOf(sandbox: Sandbox): Promise<SandboxInfo> {
 async function urlOf(sandbox: Sandbox, { publicPorts }: Settings, port: number, protocol?: string): Promise<string> {
   const text = publicPorts ? (await sandbox.ports.setAccess(port, 'public')).url : await sandbox.ports.url(port);
   if (protocol === undefined) return text;
-  // The service decides whether connections are encrypted, so `http` may become `https` and `ws` may become `wss`.
+  // The service decides whether connections are encrypted, so a request for `http` may get an `https` URL, and `ws` may
+  // become `wss`.
   const url = new URL(text);
   const isSecure = url.protocol === 'https:';
   if (protocol.startsWith('ws')) url.protocol = isSecure ? 'wss:' : 'ws:';

@@ -1,13 +1,13 @@
-// Commands of ComputeSDK: one that is waited for, one in the background, and one whose output is streamed.
+// Runs commands for ComputeSDK: to their end, in the background, or with streamed output.
 import { type ExecOptions, exitCodeOf, type Job, type Sandbox } from '@sandbar/sdk';
 import type { CommandResult, RunCommandOptions } from 'computesdk';
 
-/** The longest time that the service lets a command run: a server in the background shall not end after an hour. */
+/** The service's maximum. Background commands get it, because a server must not end after the default of one hour. */
 const BACKGROUND_TIMEOUT_SEC = 86_400;
 
 /**
- * Runs a command with `/bin/sh -c`. A command that runs out of `timeout` (ms) is killed and has the exit code 124. In
- * the background it resolves with exit code 0 as soon as the command was started.
+ * Runs a command with `/bin/sh -c`. When the command runs longer than `timeout` (ms), it is killed and its exit code is
+ * 124. With `background` this resolves with exit code 0 as soon as the command was started.
  */
 export async function runCommand(
   sandbox: Sandbox,
@@ -23,7 +23,7 @@ export async function runCommand(
   return { stdout, stderr, exitCode, durationMs: performance.now() - startedAt };
 }
 
-/** Runs a command and passes its output on as it comes. If a callback throws, the command is killed. */
+/** Runs a command and passes its output to the callbacks as it arrives. If a callback throws, the command is killed. */
 export async function streamCommand(
   sandbox: Sandbox,
   command: string,
@@ -43,7 +43,7 @@ export async function streamCommand(
 async function readOutput(job: Job, { onStdout, onStderr }: RunCommandOptions) {
   const text = { stdout: '', stderr: '' };
   const listeners = { stdout: onStdout, stderr: onStderr };
-  // A character may be cut by the end of a chunk, so each stream has its own decoder.
+  // A chunk may end inside a character, so each stream needs its own decoder.
   const decoders = { stdout: newDecoder(), stderr: newDecoder() };
   const add = (stream: 'stdout' | 'stderr', piece: string) => {
     if (piece === '') return;
@@ -55,7 +55,7 @@ async function readOutput(job: Job, { onStdout, onStderr }: RunCommandOptions) {
   return text;
 }
 
-/** `timeout` is in ms; the service takes whole seconds. */
+/** Rounds `timeout` (ms) up, because the service accepts only whole seconds. */
 function execOptions({ cwd, env, timeout, background }: RunCommandOptions): ExecOptions {
   const withoutTimeout = background ? BACKGROUND_TIMEOUT_SEC : undefined;
   return { cwd, env, timeoutSec: timeout === undefined ? withoutTimeout : Math.max(1, Math.ceil(timeout / 1000)) };

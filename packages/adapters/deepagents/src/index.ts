@@ -14,26 +14,26 @@ export type SandbarSandboxOptions = SandboxOptions &
     initialFiles?: Record<string, string> | undefined;
   };
 
-/** Machines destroy themselves after this time, so that a killed program leaves none behind. */
+/** The service destroys machines after this time, so that a program that is killed leaves no machine behind. */
 const DEFAULT_EXPIRY_SEC = 1800;
 const COMMAND_TIMEOUT_SEC = 1800;
-/** How long the service has to end an aborted command before the caller gets the reason of the abort, ms. */
+/** After an abort, the caller gets the reason when the command has ended, but after this time at the latest, ms. */
 const CANCEL_TIMEOUT_MS = 5000;
-/** Files of one call that are transferred at the same time. */
+/** How many files of one call are transferred at the same time. */
 const PARALLEL_FILES = 4;
 
 /**
- * A machine. Calls about one file report an error code for that file; everything else, such as a service that does not
- * answer or a machine that is gone, throws the errors of `@sandbar/sdk`.
+ * A machine. If a file cannot be read or written, the call returns an error code for that file. Other failures, such as
+ * a service that does not answer or a machine that is gone, throw the errors of `@sandbar/sdk`.
  */
 export class SandbarSandbox extends BaseSandbox implements AsyncDisposable {
   readonly id: string;
-  /** The machine, for what deepagents has no call for: ports, snapshots, its expiry. */
+  /** The machine. Use it for ports, snapshots and the expiry, for which deepagents has no calls. */
   readonly sandbox: Sandbox;
   readonly #timeoutSec: number;
   #isRunning = true;
 
-  /** The backend of a machine of `@sandbar/sdk` that runs already. Sends nothing. */
+  /** The backend of a running machine whose handle comes from `@sandbar/sdk`. Sends nothing. */
   constructor(sandbox: Sandbox, { commandTimeoutSec = COMMAND_TIMEOUT_SEC }: BackendOptions = {}) {
     super();
     this.id = sandbox.id;
@@ -54,7 +54,7 @@ export class SandbarSandbox extends BaseSandbox implements AsyncDisposable {
     }
   }
 
-  /** The backend of a machine that exists. Throws NotFoundError when there is none. */
+  /** The backend of an existing machine. Throws NotFoundError when the machine does not exist. */
   static async connect(id: string, options: WithClient & BackendOptions = {}): Promise<SandbarSandbox> {
     return new SandbarSandbox(await Sandbox.connect(id, options), options);
   }
@@ -66,7 +66,7 @@ export class SandbarSandbox extends BaseSandbox implements AsyncDisposable {
 
   /**
    * Runs a command with `/bin/sh -c`. `output` has stdout and stderr in the order in which they were written. An abort of
-   * `signal` kills the command and throws the reason; deepagents itself passes no signal.
+   * `signal` kills the command and throws the reason. Only your own code can pass a signal; deepagents does not.
    */
   async execute(
     command: string,
@@ -105,7 +105,7 @@ export class SandbarSandbox extends BaseSandbox implements AsyncDisposable {
   }
 
   async #runUntilAbort(command: string, options: ExecOptions, signal: AbortSignal) {
-    // The signal does not end the start: only a job whose id is known can be killed.
+    // Do not pass the signal to the start: to kill the job, its id must be known.
     const job = await this.sandbox.start(command, options);
     try {
       return await job.result({ signal });
@@ -117,7 +117,7 @@ export class SandbarSandbox extends BaseSandbox implements AsyncDisposable {
   }
 }
 
-/** Maps items in their order, a few at a time. */
+/** Maps the items, a few at a time, and returns the results in the order of the items. */
 async function inParallel<T, R>(items: readonly T[], map: (item: T) => Promise<R>): Promise<R[]> {
   const results: R[] = [];
   for (let at = 0; at < items.length; at += PARALLEL_FILES) {

@@ -45,7 +45,7 @@ async function followFeed(client: Client, filter: ActivityFilter, isJson: boolea
   }
 }
 
-/** Reads pages until there are `limit` entries, and returns them as one page with the `next_cursor` of the last. */
+/** Reads pages until there are `limit` entries. Returns them as one page with the `next_cursor` of the last page. */
 async function readFeed({ activity: feed }: Client, filter: ActivityFilter, limit: number): Promise<ActivityList> {
   const activity: ActivityEntry[] = [];
   let cursor: string | undefined;

@@ -52,7 +52,7 @@ function parsePath(text: string): string {
   throw new InvalidArgumentError('It must begin with a slash, such as /v1/machines.');
 }
 
-/** Returns a parser for an option that may be repeated, and has a name and a value. */
+/** Returns a parser for a repeatable option whose argument is a name and a value, joined by `separator`. */
 function collectPairsWith(separator: '=' | ':'): (text: string, previous?: Pair[]) => Pair[] {
   return (text, previous = []) => {
     const at = text.indexOf(separator);
@@ -71,7 +71,7 @@ async function readBody(data: string): Promise<Uint8Array<ArrayBuffer>> {
   }
 }
 
-/** The code of an error response. Undefined when it is not one of the service, but of a proxy, for example. */
+/** Returns the error code of a response, or undefined if it has none, for example because a proxy sent it. */
 async function codeOf(answer: Response): Promise<string | undefined> {
   try {
     const { code } = (await answer.json()) as { code?: unknown };
@@ -93,7 +93,7 @@ async function printBody(answer: Response): Promise<void> {
   else if (answer.body) await pipeline(Readable.fromWeb(answer.body), process.stdout, { end: false });
 }
 
-/** A text that is not JSON stays as it is. */
+/** Indents JSON and escapes its control characters. Returns text that is not JSON unchanged. */
 function indent(text: string): string {
   try {
     return JSON.stringify(JSON.parse(text), null, 2).replace(/[^\n -~]/gu, escapeControl);
@@ -102,7 +102,7 @@ function indent(text: string): string {
   }
 }
 
-/** Escapes a character that could change what the terminal shows, in the way of JSON. */
+/** Replaces a character that could change what the terminal shows by a JSON escape, such as `\u001b`. */
 function escapeControl(character: string): string {
   if (toPrintable(character) === character) return character;
   return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;

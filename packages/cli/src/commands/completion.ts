@@ -1,5 +1,5 @@
-// `sandbar completion`: prints the script that makes a shell complete command lines, and answers the questions of that
-// script (`sandbar __complete`).
+// `sandbar completion`: prints the completion script of a shell. The script calls the hidden command
+// `sandbar __complete`, which prints the possible completions.
 import { type Command, InvalidArgumentError } from '@commander-js/extra-typings';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import { Client } from '@sandbar/sdk/client.ts';
@@ -8,7 +8,7 @@ import { COMPLETION_SCRIPTS, type Shell } from '../completion-scripts.ts';
 import { addExamples } from '../examples.ts';
 import { toPrintable } from '../print.ts';
 
-/** How long the user waits for the names of machines. */
+/** How long a completion waits for the list of machines from the API, in milliseconds. */
 const ANSWER_MS = 1000;
 
 export function defineCompletion(command: Command): void {
@@ -34,20 +34,20 @@ function parseShell(text: string): Shell {
   throw new InvalidArgumentError('It must be bash, zsh or fish.');
 }
 
-/** `define` defines a top-level command of the program. */
+/** `define` loads a top-level command of the program and adds its options, arguments and subcommands. */
 export function defineComplete(command: Command, program: CommandNode, define: (name: string) => Promise<void>): void {
   command
     .argument('[words...]')
     .allowUnknownOption()
     .helpOption(false)
     .action(async (words) => {
-      // A shell shows errors in the middle of the command line, so there are none.
+      // Print no errors, because the shell would show them in the middle of the command line.
       const found = await complete(program, words, { define, machines: listMachines }).catch(() => []);
       for (const { word, description } of found) console.log(`${word}\t${toPrintable(description)}`);
     });
 }
 
-/** Empty when the API does not answer within a second. */
+/** Returns an empty list when the API does not answer within a second. */
 async function listMachines(): Promise<Candidate[]> {
   try {
     const client = new Client({ userAgent: 'sandbar-cli/0.1.0', retryForSec: 0, timeoutMs: ANSWER_MS });
@@ -57,7 +57,7 @@ async function listMachines(): Promise<Candidate[]> {
   }
 }
 
-/** A machine by its name, or by its id when the name is not unique or would need quotes in a shell. */
+/** Offers a machine by its name, or by its id when the name is not unique or would need quotes in a shell. */
 function describeMachine({ id, name, state }: Machine, all: readonly Machine[]): Candidate {
   const isUsable = /^[\w.][\w.-]*$/.test(name) && all.filter((other) => other.name === name).length === 1;
   return isUsable

@@ -50,7 +50,10 @@ off is continued.`,
   );
 }
 
-/** Errors of the file system and of the tar library have a code. Their message is clear enough to be shown as it is. */
+/**
+ * Turns errors of the file system and of the tar library into a CopyError. These have the property `code`, and their
+ * messages are clear enough to be shown unchanged.
+ */
 function explain(error: unknown): unknown {
   const isLocal = error instanceof Error && !(error instanceof SandbarError) && 'code' in error;
   return isLocal ? new CopyError(error.message, { cause: error }) : error;

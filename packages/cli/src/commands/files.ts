@@ -10,11 +10,11 @@ import { onInterruption, unlessInterrupted } from '../interruption.ts';
 import { printJson, printLine, printRows } from '../print.ts';
 import { collectRemotePaths, filesOf, parseMode, parseRemotePath, type RemotePath } from '../remote-path.ts';
 
-/** With `--encoded` a path is percent-encoded, so that any bytes can be given. */
+/** Returns the path for a request. With `--encoded` the user gives it percent-encoded, so it can have any bytes. */
 const exact = ({ path }: RemotePath, isEncoded = false) => (isEncoded ? pathOf({ path, path_encoded: path }) : path);
 const ENCODED = ['--encoded', 'paths are percent-encoded, for names that are not UTF-8'] as const;
 
-/** The files of the machines of all paths, found before a command changes anything. */
+/** Finds the machine of every path. Commands call this first, so that an unknown machine prevents all changes. */
 async function openAll(remotes: readonly RemotePath[]): Promise<{ files: Files; remote: RemotePath }[]> {
   const client = connect();
   const opened: { files: Files; remote: RemotePath }[] = [];

@@ -28,7 +28,7 @@ does so until Ctrl-C.`,
       const client = connect();
       const machineId = await resolveId(client, 'machine', machine);
       const ports = client.ports(machineId);
-      // If the machine does not exist or does not run, fail here and not only at the first connection.
+      // If the machine does not exist or does not run, fail now rather than at the first connection.
       await ports.list();
       const signal = onInterruption();
       const sockets = new Set<Socket>();
@@ -51,7 +51,7 @@ does so until Ctrl-C.`,
   addExamples(defined, 'sandbar forward web 8000', 'sandbar forward web 5433:5432');
 }
 
-/** Passes bytes both ways until both directions have ended. A connection that cannot be made is closed. */
+/** Passes bytes both ways until both directions have ended. Resets `socket` if the port cannot be reached. */
 async function forward(socket: Socket, ports: Ports, port: number): Promise<void> {
   let remote: PortConnection;
   try {
@@ -61,7 +61,8 @@ async function forward(socket: Socket, ports: Ports, port: number): Promise<void
     socket.resetAndDestroy();
     return;
   }
-  // When one side breaks, break the other side too, so that its program does not take a part of the data for the whole.
+  // When one side breaks, reset the other side too. After a normal close, its program would believe that it has got all
+  // data.
   const breakBoth = (error: NodeJS.ErrnoException | null | undefined) => {
     if (!error) return;
     remote.destroy();

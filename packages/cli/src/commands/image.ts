@@ -1,4 +1,4 @@
-// `sandbar image`: makes the images that machines are created from, on the host that the command runs on.
+// `sandbar image`: makes images for machines, on the host where the command runs, and lists images.
 import type { Command } from '@commander-js/extra-typings';
 import { parseId, parseInteger } from '../arguments.ts';
 import { addExamples } from '../examples.ts';
@@ -55,8 +55,8 @@ type Service = typeof import('@sandbar/service/images.ts');
 type Made = Awaited<ReturnType<Service['buildStack']>>;
 
 /**
- * Makes an image on this host with code of the service, which is loaded only now. ImageError and Problem have messages
- * for people, so these are printed without a stack.
+ * Makes an image on this host with code of the service, which is loaded only now. The messages of ImageError and
+ * Problem are written for people, so they are printed without a stack.
  */
 async function makeHere(
   isJson: boolean | undefined,

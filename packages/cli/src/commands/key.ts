@@ -71,7 +71,7 @@ function rowOf({ id, name, scope, prefix, created_at, last_used_at, expires_at }
   return [id, name, scope, `${prefix}…`, created_at, last_used_at ?? 'never', expires_at ?? 'never'];
 }
 
-/** Says who may manage keys when the service refuses. Throws every other error as it is. */
+/** Throws an error that says where keys are managed, instead of ForbiddenError. Throws every other error unchanged. */
 function explain(error: unknown): never {
   if (!(error instanceof ForbiddenError)) throw error;
   throw new CliError(

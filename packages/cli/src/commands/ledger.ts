@@ -72,7 +72,7 @@ function printDetails(entry: LedgerDetails): void {
   printTable(['RESOURCE', 'ID', 'KIND', 'FROM', 'TO', 'QUANTITY', 'UNIT', 'PRICE', 'EUR'], rows);
 }
 
-/** What the entry is for: the interval of a charge, or the note and the reference. */
+/** Describes the purpose of an entry: the interval of a charge, or the note and the reference. */
 function textOf({ charged_from, charged_to, note, reference }: LedgerEntry): string {
   if (charged_to !== null) return `use from ${charged_from} to ${charged_to}`;
   return [note, reference].filter(Boolean).join(', ') || '-';

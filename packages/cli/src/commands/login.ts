@@ -67,7 +67,7 @@ async function keep(baseUrl: string, { key, name, scope }: DeviceKey, wanted: st
   }
 }
 
-/** Throws InvalidArgumentError unless it is the address of a service. */
+/** Parses the address of a service. Throws InvalidArgumentError unless it is an HTTP or HTTPS address. */
 function parseAddress(text: string): string {
   const isAddress = URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
   if (isAddress) return text.replace(/\/+$/, '');
@@ -77,7 +77,7 @@ function parseAddress(text: string): string {
 /** The address that the other commands use. Throws UsageError when there is none. */
 function presentAddress(): string {
   try {
-    // A login needs no key, so this value is never sent.
+    // `resolveSettings` needs a key to find the address. A login sends no key, so any value will do.
     return resolveSettings({ apiKey: 'none' }).baseUrl;
   } catch (error) {
     if (!(error instanceof ConfigurationError)) throw error;

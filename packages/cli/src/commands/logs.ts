@@ -1,4 +1,4 @@
-// `sandbar logs`: prints the output of a job, as it is now or until the job ends.
+// `sandbar logs`: prints the output that a job has written so far, or with `-f` all of it until the job ends.
 import type { Command } from '@commander-js/extra-typings';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
@@ -46,7 +46,10 @@ async function printJob(client: Client, machineId: string, jobId: string, signal
   return noteCutOutput(job, 0);
 }
 
-/** Reads page by page, up to the end that the first page names: a fast job writes on for ever. */
+/**
+ * Reads page by page, up to the end that the output had when the first page was read. Without this limit, printing
+ * would never end for a job that writes faster than this reads.
+ */
 async function printStream(
   { execs }: Client,
   machineId: string,

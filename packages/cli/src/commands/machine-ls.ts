@@ -1,5 +1,5 @@
-// `sandbar machine ls`, and `sandbar ls` for short: lists machines. It has a file of its own, so that `sandbar ls` loads
-// little.
+// `sandbar machine ls`, and `sandbar ls` for short: lists machines. It has its own file so that `sandbar ls` loads
+// little code.
 import { type Command, Option } from '@commander-js/extra-typings';
 import { MACHINE_STATES } from '@sandbar/contract/machine-states.ts';
 import { collectPairs } from '../arguments.ts';
@@ -8,7 +8,7 @@ import { addExamples } from '../examples.ts';
 import { printMachines } from '../machine-table.ts';
 import { printJson, printLine } from '../print.ts';
 
-/** Defines the command; `name` is how it is called, for the examples. */
+/** Defines the command. The examples in its help use `name`, such as `machine ls`. */
 export function defineMachineLs(command: Command, name: string): void {
   const defined = command
     .addOption(new Option('--state <state>', 'only machines in this state (all but destroyed)').choices(MACHINE_STATES))

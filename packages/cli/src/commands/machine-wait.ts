@@ -12,7 +12,7 @@ import { printMachineAnswers } from '../machine-table.ts';
 import { BY_NAME, resolveIds } from '../resolve-id.ts';
 
 const STATES = ['running', 'stopped', 'destroyed'] as const;
-/** The wait between two looks at a machine, ms. */
+/** The pause between two requests for the state of a machine, in milliseconds. */
 const LOOK_MS = 500;
 
 export function defineMachineWait(command: Command): void {
@@ -34,7 +34,7 @@ export function defineMachineWait(command: Command): void {
   addExamples(defined, 'sandbar machine wait web', 'sandbar machine wait web db --for stopped --timeout 2m');
 }
 
-/** Throws CliError when the machine cannot get into the state any more, or when the time is over. */
+/** Waits until the machine is in the state. Throws CliError when it can no longer get there, or after the deadline. */
 async function waitFor(client: Client, id: string, state: Machine['state'], deadline: number): Promise<Machine> {
   for (;;) {
     const machine = await client.machines.get(id);

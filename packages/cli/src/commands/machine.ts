@@ -83,7 +83,8 @@ Destroys the machines that are named without asking. It asks only with --delete-
         for (const id of ids) {
           const machine = await client.machines.destroy(id, options);
           destroyed.push(machine);
-          // Print each at once: if a later one fails, the user must know which are destroyed, and the volumes of disks.
+          // Print each machine at once. If a later destroy fails, the user must know which machines are destroyed, and
+          // which volumes keep their disks.
           if (!json) printMachineLine(machine);
         }
       } finally {

@@ -44,7 +44,8 @@ async function startBehind(
   startInBackground: Start['startInBackground'],
   config: Parameters<Start['startInBackground']>[0],
 ): Promise<void> {
-  // The progress of the start is for people; a script gets the result, or the end of the output after a failure.
+  // Show the progress of the start only on a terminal. A script gets the result, or the end of the progress output if
+  // the start fails.
   const say = (text: string) =>
     process.stderr.isTTY && process.stderr.write(text.split('\n').map(toPrintable).join('\n'));
   try {
@@ -62,11 +63,11 @@ async function startBehind(
   }
 }
 
-/** Runs the script in this terminal, and resolves with its exit code. */
+/** Runs the script of the service in this terminal, and resolves with its exit code. */
 async function runHere(script: string): Promise<number> {
   const child = spawn(process.execPath, [script], { stdio: 'inherit' });
-  // The service takes several signals within half a second as one, so it does not matter that a terminal sends Ctrl-C
-  // to both processes.
+  // At Ctrl-C the service gets a signal from the terminal and another one from here. This is harmless, because the
+  // service counts several signals within half a second as one.
   for (const signal of FORWARDED) process.on(signal, () => child.kill(signal));
   const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
   return code ?? 128 + (signal === null ? 0 : constants.signals[signal]);

@@ -1,5 +1,5 @@
-// A small HTTP server that stands in for the API, and the CLI as a user runs it against that server. Tests set what the
-// server answers and look at what it was asked.
+// A small HTTP server that stands in for the API, and functions that run the CLI against it as a user does. Tests set
+// the answers of the server and check which requests it got.
 import assert from 'node:assert/strict';
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -19,36 +19,36 @@ export const ABSENT = '00000000-0000-7000-8000-000000000000';
 type Job = { status: string; exit_code: number | null; signal: string | null };
 type Refusal = { status: number; code: string; detail?: string };
 
-/** What the server answers, and what it was asked. All of it is reset before each test. */
+/** The answers of the server, and the requests that it got. All of it is reset before each test. */
 function initialState() {
   return {
-    /** Method and path of each request, method and query of each that has one, and the bodies of POST and PATCH. */
+    /** Of each request its method and path; of each with a query its method and query; of POST and PATCH the body. */
     calls: [] as string[],
     queries: [] as string[],
     bodies: [] as string[],
     job: { status: 'exited', exit_code: 0, signal: null } as Job,
-    /** Fields of the job besides its end. */
+    /** Fields of the job besides those of `job`. */
     jobFields: {} as Record<string, unknown>,
     stdout: Buffer.alloc(0),
     stderr: Buffer.alloc(0),
     /** How many bytes of stdout the answer to a start contains. The CLI reads the rest from the output stream. */
     firstPageBytes: Number.POSITIVE_INFINITY,
-    /** What the job has accepted as its standard input, and whether that was closed. */
+    /** The standard input that the job has accepted, and whether it was closed. */
     stdin: Buffer.alloc(0),
     isStdinClosed: false,
-    /** The answer to a write to the job's standard input, instead of accepting it. */
+    /** If set, the answer to each write to the job's standard input, which is then not accepted. */
     stdinRefusal: undefined as Refusal | undefined,
-    /** The answer to every request, if there is one. */
+    /** If set, the answer to every request. */
     refusal: undefined as Refusal | undefined,
     /** Requests with this path get no answer. */
     silentPath: undefined as string | undefined,
-    /** The output streams that are open, to be ended with the job. */
+    /** The output streams that are open. `endJob` ends them. */
     outputs: [] as ServerResponse[],
     /** How many requests for the job or its output the server answers with 503 before it serves them. */
     refusals: 0,
     retryAfter: undefined as string | undefined,
     createDelayMs: 0,
-    /** Fields that a test adds to the machine, volume, snapshot and error of the server. */
+    /** Fields that a test adds to the machines, volumes, snapshots and errors in the answers. */
     fields: {} as Record<string, unknown>,
     /** Entries of the activity feed that are newer than all others. */
     newActivity: [] as object[],
@@ -253,14 +253,14 @@ export async function sandbar(
   child.stderr.on('data', (chunk) => {
     stderr += chunk;
   });
-  // A command that does not read its input may have ended already.
+  // Ignore the error when the command ends without reading its input.
   child.stdin.on('error', () => undefined);
   child.stdin.end(options.input ?? '');
   const [code] = await once(child, 'close');
   return { code, stdout: Buffer.concat(out), stderr };
 }
 
-/** Runs a command line of words, and returns what it prints on standard output as text. */
+/** Runs a command line, which is split at its spaces, and returns its standard output as text. */
 export async function printed(line: string): Promise<string> {
   return (await sandbar(line.split(' '))).stdout.toString();
 }

@@ -1,16 +1,16 @@
-// A server that answers as the service would, for tests of the tools. Each test says what it answers.
+// A fake of the service for tests of the tools. Each test sets the answers of the fake.
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 
 export type FakeRequest = { method: string; path: string; query: URLSearchParams; headers: Headers; body: string };
-/** A text or bytes are sent as they are, anything else as JSON. `isBroken`: the connection breaks instead. */
+/** A `body` of text or bytes is sent unchanged, any other as JSON. `isBroken`: break the connection instead. */
 export type FakeAnswer = { status?: number; headers?: Record<string, string>; body?: unknown; isBroken?: boolean };
 export type FakeHandler = (request: FakeRequest) => FakeAnswer | Promise<FakeAnswer>;
 
 export type FakeService = {
   baseUrl: string;
   requests: FakeRequest[];
-  /** Answers `METHOD /path` from now on; the path may have `*` for one part. */
+  /** Sets the handler of a route such as `GET /path`. In the path, `*` stands for any one part. */
   on(route: string, handler: FakeHandler): void;
   /** Forgets all handlers and requests. */
   reset(): void;

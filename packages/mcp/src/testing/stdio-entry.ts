@@ -1,4 +1,4 @@
-// A program that serves over standard input and output, as `sandbar mcp` does. Tests start it.
+// A program that serves MCP over standard input and output, like `sandbar mcp`. Tests start it.
 import { Client } from '@sandbar/sdk/client.ts';
 import { serveStdio } from '../stdio.ts';
 

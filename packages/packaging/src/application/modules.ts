@@ -1,5 +1,5 @@
-// Finds the installed packages that some workspaces need when they run. npm itself answers that, because it knows how it
-// hoists and nests packages.
+// Finds the installed packages that some workspaces need when they run. It asks npm, because npm knows which packages
+// it has hoisted and nested.
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';

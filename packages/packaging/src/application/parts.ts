@@ -1,5 +1,5 @@
-// Makes the parts of the service that are built: the guest agent and the dashboard. Both come from the same caches as
-// those of `npm start`.
+// Adds the parts of the service that must be built: the guest agent and the dashboard. It uses the same caches as
+// `npm start`.
 import { cp, mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureAgent } from '@sandbar/host-agent/images/agent.ts';

@@ -1,4 +1,4 @@
-// The time that built files get, so that two builds of the same commit are equal.
+// Chooses the timestamp of built files, so that two builds of the same commit are equal.
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 

@@ -14,13 +14,13 @@ export type Application = {
   workspaces: readonly string[];
 };
 
-/** Sources of tests and what only they use. */
+/** Tests, and sources that only tests use. */
 const FOR_TESTS = /(\.test\.ts|^test-support\.ts|^testing|^tests)$/;
 /** Files of installed packages that only compilers and debuggers read. */
 const FOR_COMPILERS = /\.(d\.[cm]?ts|map)$/;
 const WORKSPACE_PARTS = new Set(['bin', 'package.json', 'src']);
 
-/** Copies the workspaces and their modules, and package.json with the version. Throws Error. */
+/** Copies the workspaces and their modules, and the root's package.json, which has the version. Throws Error. */
 export async function stageApplication({ checkout, target, workspaces: roots }: Application): Promise<void> {
   const workspaces = await withDependencies(checkout, roots);
   await mkdir(target, { recursive: true });
@@ -40,13 +40,14 @@ async function copyWorkspace(checkout: string, target: string, name: string): Pr
       return (part === '' || WORKSPACE_PARTS.has(part)) && !FOR_TESTS.test(path.basename(file));
     },
   });
-  // Node runs no TypeScript below node_modules. It resolves the link first, so it runs the workspace.
+  // Link the workspace, because Node runs no TypeScript below node_modules. Node resolves the link first, so it runs
+  // the files in packages/.
   const scope = path.join(target, 'node_modules', '@sandbar');
   await mkdir(scope, { recursive: true });
   await symlink(path.join('..', '..', 'packages', name), path.join(scope, name));
 }
 
-/** Copies one installed package. The packages in its own node_modules are copied by themselves, if they are needed. */
+/** Copies one installed package without its own node_modules. The caller also copies the packages there, if needed. */
 export async function copyModule(from: string, to: string): Promise<void> {
   const nested = path.join(from, 'node_modules');
   await cp(from, to, {

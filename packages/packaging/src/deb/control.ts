@@ -2,22 +2,23 @@
 import { missingPackages } from '@sandbar/service/setup/system-packages.ts';
 
 /**
- * The libraries of Node and PostgreSQL, which were built for old distributions, and what the maintainer scripts call.
+ * The libraries that Node and PostgreSQL need, which were built for old distributions, and the packages whose programs
+ * the maintainer scripts call.
  */
 const LIBRARIES_AND_SCRIPTS = ['adduser', 'libc6 (>= 2.28)', 'libgcc-s1', 'libstdc++6 (>= 9)', 'passwd'];
 /** Only `sandbar image import` needs them. */
 const FOR_IMPORTS = ['skopeo', 'umoci'];
 
 /**
- * The packages that the service needs: what its set-up would install for root, so the set-up of an installed service
- * finds nothing to do.
+ * The packages that the service needs. They include all packages that the service's set-up would install as root, so
+ * after the installation the set-up has nothing to install.
  */
 export function dependencies(): string[] {
   const nothingIsThere = () => false;
   return [...new Set([...LIBRARIES_AND_SCRIPTS, ...missingPackages(true, nothingIsThere)])].sort();
 }
 
-/** `version`: as in package.json. `installedKb`: what the files take on the disk, in KiB. */
+/** `version`: as in package.json. `installedKb`: the size of the installed files on the disk, in KiB. */
 export function controlFile(version: string, installedKb: number): string {
   const fields = {
     Package: 'sandbar',

@@ -1,5 +1,5 @@
-// Builds the Debian package from a staged tree. dpkg-deb writes it: the tool is part of every Debian and Ubuntu, which are
-// the systems that the service supports, and the package needs nothing that a description language would save.
+// Builds the Debian package from a staged tree. It calls dpkg-deb, which every Debian and Ubuntu has, and the service
+// supports only these systems. The package is so simple that a packaging tool would not help.
 import { execFile } from 'node:child_process';
 import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,7 +10,7 @@ import { controlFile, debianVersion } from './control.ts';
 
 const execute = promisify(execFile);
 
-/** The programs. The dashboard is not among them, because its build is added. */
+/** The workspaces with programs. The dashboard is missing here, because its built files are added instead. */
 const WORKSPACES = ['cli', 'control-plane', 'host-agent', 'service'];
 const UNITS = ['sandbar.service', 'sandbar-control-plane.service', 'sandbar-host-agent.service'];
 const SETTINGS = ['sandbar.env', 'control-plane.env', 'host-agent.env'];

@@ -1,5 +1,5 @@
-// Makes the base layer of the container image: the shared libraries of Node from Debian, and nothing else. So the image
-// has no shell and no package manager.
+// Makes the base layer of the container image. It has little more than the shared libraries of Node, from Debian, and
+// no shell and no package manager.
 import { cp, mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { aptSources, buildMirrors } from '@sandbar/host-agent/images/archive.ts';
@@ -13,7 +13,7 @@ const LIBRARIES = ['libc6', 'libgcc-s1', 'libstdc++6'];
 const REVISION = '2026-11-23';
 const VERSION = 1;
 
-/** The user of the image. Kubernetes demands a number, to see that it is not root. */
+/** The uid of the image's user. Kubernetes accepts only a number as proof that the user is not root. */
 export const IMAGE_UID = 65_532;
 
 const FILES = {
@@ -23,29 +23,29 @@ const FILES = {
   'etc/os-release': 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nNAME="Debian GNU/Linux"\nVERSION_ID="13"\nID=debian\n',
 } as const;
 
-/** As root, the mounts of mmdebstrap vanish with their namespace, also when it is killed. */
+/** Runs mmdebstrap in its own mount namespace. So its mounts vanish when it ends, even if it is killed. */
 const CONFINED = ['unshare', '--mount', '--propagation', 'private', '--pid', '--fork', '--kill-child', '--mount-proc'];
 
-/** Fills a folder with the files of the base layer. They come from the cache, if this build was made before. */
+/** Fills a folder with the files of the base layer. The libraries come from the cache if it has them. */
 export async function addBase(cacheDir: string, target: string): Promise<void> {
   const key = cacheKey('image-base', VERSION, SUITE, LIBRARIES, REVISION);
   const { folder } = await ensureArtifact(path.join(cacheDir, 'image-base'), key, downloadLibraries);
   const left = ['./dev', './etc', './usr/share', './var'].map((name) => `--exclude=${name}`);
   await unpack(path.join(folder, 'base.tar'), target, left);
-  // Debian's package base-files has these links. It would bring a shell's tools with it.
+  // Debian's package base-files contains these links. Make them here, because it would also install shell tools.
   for (const name of ['bin', 'lib', 'lib64']) await symlink(`usr/${name}`, path.join(target, name));
   for (const name of ['etc', 'tmp', 'var/lib/sandbar']) await mkdir(path.join(target, name), { recursive: true });
   for (const [name, text] of Object.entries(FILES)) await writeFile(path.join(target, name), text);
-  // Scanners look here for the packages of an image without dpkg.
+  // Security scanners read the packages of an image without dpkg from this folder.
   await cp(path.join(folder, 'status.d'), path.join(target, 'var/lib/dpkg/status.d'), { recursive: true });
 }
 
-/** Fills a folder with base.tar, the files of the libraries, and status.d, the control file of each package. */
+/** Fills a folder with base.tar (the files of the libraries) and status.d (the control file of each package). */
 async function downloadLibraries(folder: string): Promise<void> {
   const signedBy = await readFile(path.join(RECIPES, 'keys', `${SUITE}.asc`), 'utf8');
   const sources = aptSources({ suite: SUITE, components: ['main'], ...buildMirrors(process.env), signedBy });
   const options = ['--quiet', '--variant=extract', `--include=${LIBRARIES.join(',')}`];
-  // Without this clean-up the downloaded packages stay below /var/cache.
+  // Skip the clean-up, so that the downloaded packages stay below /var/cache.
   const [command = '', ...args] = [...CONFINED, 'mmdebstrap', ...options, '--skip=cleanup/apt'];
   const tar = path.join(folder, 'base.tar');
   await runBuildCommand({ command, args: [...args, SUITE, tar, '-'], input: sources });

@@ -1,5 +1,5 @@
-// Builds the container image of the control plane as an archive in the format of OCI, without a daemon. umoci writes the
-// layers and the documents; the service uses it already, to import images.
+// Builds the container image of the control plane as an OCI archive, without a daemon. umoci writes the layers and the
+// metadata. The service needs umoci anyway, to import images.
 import { execFile } from 'node:child_process';
 import { chmod, lchown, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -25,7 +25,7 @@ const ENVIRONMENT = {
   SANDBAR_DASHBOARD_DIR: `${APPLICATION}/dashboard`,
   SANDBAR_LISTEN: '0.0.0.0:7070',
   SANDBAR_METRICS_LISTEN: '0.0.0.0:7071',
-  // The hosts are other computers.
+  // Run no host agent here, because the hosts are other computers.
   SANDBAR_LOCAL_HOST: '0',
   ...MEMORY_SETTINGS,
 };
@@ -76,14 +76,14 @@ async function stageControlPlane(builder: Builder, root: string, say: (line: str
   await addCommandLine(checkout, root);
 }
 
-/** Adds the CLI as it is published: one file, without the code of the service. The operator calls it in the container. */
+/** Adds the published CLI for operators who call it in the container: one file, without the code of the service. */
 async function addCommandLine(checkout: string, root: string): Promise<void> {
   const cli = PUBLISHED.find(({ folder }) => folder === 'cli');
   if (cli === undefined) throw new Error('The CLI is not published any more');
   const target = path.join(root, APPLICATION, 'cli');
   await buildPackage(cli, checkout, target);
   const program = path.join(target, 'dist', 'sandbar.js');
-  // The image has no `env`, which the published program is started with.
+  // Replace the first line of the published program. It calls `env`, which the image lacks.
   const code = (await readFile(program, 'utf8')).replace(/^#!.*\n/, `#!${NODE}\n`);
   await writeFile(program, code);
   await chmod(program, 0o755);
@@ -92,7 +92,7 @@ async function addCommandLine(checkout: string, root: string): Promise<void> {
   await symlink(NODE, path.join(root, 'usr/bin/node'));
 }
 
-/** The control plane writes to its home and to /tmp, and to nothing else. */
+/** Gives the control plane its home and /tmp, the only folders to which it writes. */
 async function giveFolders(base: string): Promise<void> {
   const home = path.join(base, HOME);
   await lchown(home, IMAGE_UID, IMAGE_UID);

@@ -28,7 +28,7 @@ export async function openSocket(
     };
     const isDone = () => signal?.removeEventListener('abort', onAbort);
     signal?.addEventListener('abort', onAbort, { once: true });
-    // Stays for the life of the socket, because an error without a listener ends the process. `close` follows.
+    // Never remove this listener: an `error` event without a listener ends the process. A `close` event follows.
     socket.on('error', (error) => {
       isDone();
       reject(new ConnectionError(baseUrl, new Error('WebSocket', { cause: error })));

@@ -1,5 +1,5 @@
-// What the client needs of the platform that it runs on. `#platform` of package.json resolves to node.ts for Node, Deno
-// and Bun, and to web.ts for browsers and edge runtimes.
+// What the client needs from the platform on which it runs. `#platform` in package.json resolves to node.ts for Node,
+// Deno and Bun, and to web.ts for browsers and edge runtimes.
 import type { PortConnection } from '../port-connection.ts';
 import type { Socket, SocketTarget } from './socket.ts';
 
@@ -11,14 +11,17 @@ export type StreamHead = { method: string; headers: Record<string, string>; sign
 export type Platform = {
   /** Name and version of the runtime for the User-Agent, such as `node/24.1.0`. */
   runtime: string;
-  /** A variable of the environment. */
+  /** Reads an environment variable. */
   readVariable: (name: string) => string | undefined;
-  /** The files that may have an address and a key; the first that exists is used. Throws when one cannot be read. */
+  /**
+   * Reads the files that may contain an address and a key. A file earlier in the list takes precedence. Throws when a
+   * file exists, but cannot be read.
+   */
   readCredentials: () => CredentialsFile[];
-  /** Sends a body that is a stream. Throws the error of the body, ConnectionError, or the reason of the signal. */
+  /** Sends a request whose body is a stream. Throws the body's error, ConnectionError, or the signal's reason. */
   sendStream: (url: string, head: StreamHead, body: AsyncIterable<Uint8Array>) => Promise<Response>;
-  /** Opens a WebSocket that is paused. Throws SandbarError, ConnectionError, or the reason of the signal. */
+  /** Opens a WebSocket and returns it paused. Throws SandbarError, ConnectionError, or the signal's reason. */
   openSocket: (target: SocketTarget, signal: AbortSignal | undefined) => Promise<Socket>;
-  /** Makes a stream of the bytes of a socket. */
+  /** Wraps a socket in a stream of its bytes. */
   toDuplex: (socket: Socket, baseUrl: string) => PortConnection;
 };

@@ -1,14 +1,14 @@
-// A TCP connection to a port of a machine as a stream of Node, carried over a WebSocket. In both directions a
+// A TCP connection to a port of a machine, as a stream of Node. The bytes travel over a WebSocket. In both directions a
 // slow reader slows the writer down.
 import { Duplex } from 'node:stream';
 import { END_OF_BYTES, PORT_BOUNDS } from '@sandbar/contract/port-bounds.ts';
 import { ConnectionError } from '../errors.ts';
 import type { Socket } from './socket.ts';
 
-/** The close code after the program has ended the connection. */
+/** The service closes the WebSocket with this code when the program in the machine has ended the connection. */
 const ENDED = 1000;
 
-/** `socket`: open and paused. */
+/** `socket` must be open and paused. */
 export function toDuplex(socket: Socket, baseUrl: string): Duplex {
   return new PortDuplex(socket, baseUrl);
 }
@@ -48,7 +48,7 @@ class PortDuplex extends Duplex {
     done(error);
   }
 
-  /** Sends a chunk in messages that are short enough. */
+  /** Sends a chunk in messages of at most `PORT_BOUNDS.messageBytes`. */
   #send(chunk: Buffer, done: (error?: Error | null) => void): void {
     const part = chunk.subarray(0, PORT_BOUNDS.messageBytes);
     const rest = chunk.subarray(part.length);

@@ -1,7 +1,7 @@
-// Sends a request whose body is a stream. `fetch` throws the same error when the connection fails and when the body
-// fails, such as a file that cannot be read. The client could not tell which, and would retry. So this file uses
-// `node:http` and throws the body's own error. In both cases the connection is closed early, and the service discards
-// the partial body.
+// Sends a request whose body is a stream. `fetch` throws the same error when the connection breaks and when the body
+// fails, for example because a file cannot be read. The client could not tell the two apart, and would retry both. So
+// this file uses `node:http` and throws the body's own error. It also closes the connection early, so that the service
+// discards the partial body.
 import { type ClientRequest, type IncomingMessage, request as overHttp } from 'node:http';
 import { request as overHttps } from 'node:https';
 import { buffer } from 'node:stream/consumers';
@@ -34,13 +34,13 @@ export async function sendStream(
     throw error;
   } finally {
     signal?.removeEventListener('abort', onAbort);
-    // The service answered early or not at all, so it does not want the rest.
+    // The body was not sent to its end, because the service answered early or the request failed. Do not send the rest.
     if (!request.writableEnded) request.destroy();
     else await sent;
   }
 }
 
-/** Writes the whole body, or stops when the answer came or the connection closed. */
+/** Writes the body. Stops early when the answer has arrived or the connection is closed. */
 async function sendBody(
   request: ClientRequest,
   body: AsyncIterable<Uint8Array>,

@@ -1,4 +1,4 @@
-// A WebSocket as the client uses it, whatever library or runtime carries it.
+// The WebSocket interface that the client uses. Each platform implements it.
 
 export type SocketTarget = {
   baseUrl: string;
@@ -6,7 +6,7 @@ export type SocketTarget = {
   /** The path with its query. */
   path: string;
   protocol: string;
-  /** The header Authorization. Absent when the path has a credential. Browsers cannot send it. */
+  /** The value of the header `Authorization`. Absent when the path has a ticket. Browsers cannot send this header. */
   authorization?: string;
 };
 
@@ -21,7 +21,7 @@ export type SocketEvents = {
 export type Socket = {
   readonly isOpen: boolean;
   readonly isPaused: boolean;
-  /** Whether `onPing` is called, so that silence means a broken connection. */
+  /** Whether `onPing` is called for each ping. Only then does a long silence prove that the connection is broken. */
   readonly hasPings: boolean;
   /** Sets who gets the events. Called once, before the first `resume`. */
   listen: (events: SocketEvents) => void;

@@ -4,7 +4,10 @@
 import { ConfigurationError, ConnectionError } from '../errors.ts';
 import type { Socket, SocketEvents, SocketTarget } from './socket.ts';
 
-/** Throws ConnectionError, or the reason of the signal. */
+/**
+ * Throws ConnectionError, or the signal's reason. Throws ConfigurationError when the target needs the header
+ * `Authorization`, which a browser cannot send.
+ */
 export async function openSocket(
   { baseUrl, path, protocol, authorization }: SocketTarget,
   signal: AbortSignal | undefined,

@@ -1,5 +1,5 @@
-// The platform of browsers and edge runtimes. They have no files and no environment, so the caller passes the address and
-// the key. Terminals work; raw connections to ports do not.
+// The platform of browsers and edge runtimes. They have no files and no environment variables, so the caller passes the
+// address and the key. Terminals work; raw connections to ports do not.
 import { ConfigurationError, ConnectionError } from '../errors.ts';
 import type { Platform } from './platform.ts';
 import { openSocket } from './web-socket.ts';

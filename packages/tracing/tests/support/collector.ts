@@ -49,7 +49,7 @@ export class Collector {
   readonly contentTypes: string[] = [];
   /** The headers of the last request. */
   headers: IncomingHttpHeaders | undefined;
-  /** `take`: keeps the spans. `refuse`: answers 400, after which no exporter retries. `hang`: does not answer. */
+  /** `take`: keeps the spans. `refuse`: answers 400, which exporters do not retry. `hang`: does not answer. */
   mode: 'take' | 'refuse' | 'hang' = 'take';
   readonly #server: Server;
 

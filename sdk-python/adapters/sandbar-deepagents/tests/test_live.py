@@ -1,6 +1,6 @@
 """
-The backend with a real machine: the conformance suite of upstream, as a user that is not root because root may read
-every file, and what the suite leaves out. Needs SANDBAR_BASE_URL and SANDBAR_API_KEY.
+Tests the backend with a real machine: with the conformance suite of deepagents, and for what the suite leaves out. The
+suite runs as a user other than root, because root may read every file. Needs SANDBAR_BASE_URL and SANDBAR_API_KEY.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def backend() -> Iterator[SandbarSandbox]:
         yield backend
 
 
-#: The suite is of another version than deepagents, whose own code these call: `glob` returns absolute paths since
-#: deepagents 0.7, and `write` replaces a file.
+#: These tests of the suite fail, because the suite is older than deepagents, whose own code they call. Since version
+#: 0.7 of deepagents, `glob` returns absolute paths and `write` replaces a file.
 OF_OLDER_VERSIONS = [
     "test_glob",
     "test_glob_basic_pattern",

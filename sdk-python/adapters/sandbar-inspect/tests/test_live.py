@@ -1,6 +1,6 @@
 """
-The environment with a real machine: the conformance suite of upstream as root and as another user, and what it leaves
-out. Needs SANDBAR_BASE_URL and SANDBAR_API_KEY.
+Tests the environment with a real machine: with the conformance suite of Inspect, as root and as another user, and for
+what the suite leaves out. Needs SANDBAR_BASE_URL and SANDBAR_API_KEY.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def as_worker(as_root: SandbarSandboxEnvironment) -> SandbarSandboxEnviron
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Files take another way when the user is not root. The rest is the same."""
+    """Runs tests of files for both users, because files of root and of others are accessed in different ways."""
     if "sandbox_env" in metafunc.fixturenames:
         users = ["root", "worker"] if "file" in metafunc.function.__name__ else ["root"]
         metafunc.parametrize("sandbox_env", users, indirect=True)

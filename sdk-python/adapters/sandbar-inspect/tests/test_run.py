@@ -1,4 +1,4 @@
-"""Long input, which is put into files of the machine. Needs no service."""
+"""Tests commands with long input, which is put into files of the machine. Needs no service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG = b"x" * 300_000
 
 
 class FakeMachine:
-    """Notes the owners of the files that are written. Every command ends at once."""
+    """Records the owners of the files that are written. Every command ends at once."""
 
     def __init__(self) -> None:
         self.id = "m"

@@ -1,6 +1,6 @@
 """
-Sessions with a real machine, as the Agents SDK uses them. Upstream has no conformance suite. Needs SANDBAR_BASE_URL and
-SANDBAR_API_KEY.
+Tests sessions with a real machine, as the Agents SDK uses them. The Agents SDK has no conformance suite. Needs
+SANDBAR_BASE_URL and SANDBAR_API_KEY.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ async def test_files_are_exact_and_stay_in_the_workspace(session: SandboxSession
 
 
 class OneCommandModel(Model):
-    """Asks for one command, and then answers with what it wrote."""
+    """A model that asks for one command, and then answers with the output of the command."""
 
     async def get_response(self, system_instructions: str | None, input: Any, *rest: Any, **more: Any) -> ModelResponse:
         done = [item for item in input if isinstance(item, dict) and item.get("type") == "function_call_output"]

@@ -1,4 +1,4 @@
-"""The client: the API field for field. Bodies and records have the names and types of the API."""
+"""The client of the whole API. Arguments and results have the field names and types of the API."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ class AsyncClient:
         timeout: float = TIMEOUT_SEC,
     ) -> None:
         """
-        `base_url`, `api_key`: default: `SANDBAR_BASE_URL` and `SANDBAR_API_KEY`, else the credentials file of
-        `sandbar login`, else that of the service on this computer. Raises ConfigurationError when one is missing, empty
-        or malformed.
+        `base_url`, `api_key`: the default is `SANDBAR_BASE_URL` and `SANDBAR_API_KEY`, else the credentials file of
+        `sandbar login`, else the credentials file of the service on this computer. Raises ConfigurationError when one
+        of the two is missing, empty or malformed.
 
         `user_agent`: the name of the calling program, put before the client's own User-Agent.
 
         `retry_for_sec`: how long a call is repeated after a broken connection, a 429 or a 503, in seconds from the
         first failure. 0: never.
 
-        `timeout`: the limit of a call with its retries, seconds. Each call has the argument `timeout` for another
-        limit. Streams, uploads, downloads and calls that wait for the end of a job take as long as they need, unless
-        the call gives a limit; a connection on which nothing comes for 50 s counts as broken.
+        `timeout`: the limit of a call with its retries, seconds. The argument `timeout` of a call replaces it. Streams,
+        uploads, downloads and calls that wait for the end of a job have no limit, unless the call gives one. A stream
+        or download on which nothing comes for 50 s counts as broken.
         """
         settings = resolve_settings(base_url, api_key)
         transport = AsyncTransport(settings, user_agent=user_agent, retry_for_sec=retry_for_sec, timeout=timeout)
@@ -104,7 +104,7 @@ class AsyncClient:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> httpx.Response:
-        """Any call of the API, with authorisation and retries: `client.request("GET", "/v1/images").json()`."""
+        """Sends any API request, with the key and retries: `client.request("GET", "/v1/images").json()`."""
         request = Request(
             method.upper(), path, query=query or {}, body=body, headers=headers or {}, deadline=Deadline(timeout)
         )

@@ -1,4 +1,4 @@
-"""Downloads a file. A download that breaks off goes on where it was, as long as the file is the same."""
+"""Downloads a file. When the connection breaks, continues at the same byte, unless the file has changed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ async def download(
     transport: AsyncTransport, path: str, start: int, end: int | None, deadline: Deadline
 ) -> AsyncGenerator[bytes, None]:
     """
-    Yields the bytes of the file at `path`, from byte `start` to byte `end`. Raises ConnectionError when it cannot go on
-    within the time for retries, or when the file cannot be read from the middle. Files in /proc are such files.
+    Yields the bytes of the file at `path`, from byte `start` to byte `end`. After a broken connection, raises
+    ConnectionError if it cannot continue within the time for retries, or if the file cannot be read from the middle,
+    like files in /proc.
     """
     position = start
     etag: str | None = None
@@ -58,7 +59,7 @@ async def _open(
     try:
         response = await transport.open(Request("GET", path, headers=headers, deadline=deadline))
     except SandbarError as error:
-        # The file is now shorter than the part that was read before.
+        # The file is now shorter than the part that this download has read already.
         if etag is not None and error.status == 416:
             raise FileChangedError("the file was changed while it was read") from error
         raise

@@ -30,7 +30,7 @@ class FileEvent(TypedDict):
 
     type: Literal["ready", "created", "changed", "removed", "renamed", "overflow"]
     path: NotRequired[str]
-    # `renamed` has `from` as well: the path before.
+    # An event `renamed` also has the field `from`, the previous path.
 
 
 class AsyncFiles:
@@ -44,9 +44,9 @@ class AsyncFiles:
         self, path: FilePath, *, start: int = 0, end: int | None = None, timeout: float | None = None
     ) -> AsyncGenerator[bytes, None]:
         """
-        Yields the bytes of a file, or of the part from byte `start` to byte `end`. When the connection breaks, it goes
-        on at the same byte, so it yields each byte exactly once. Raises FileChangedError when the file was changed
-        meanwhile. Without `timeout` (seconds) it takes as long as bytes come.
+        Yields the bytes of a file, or of the part from byte `start` to byte `end`. When the connection breaks, it
+        continues at the same byte, so it yields each byte exactly once. Raises FileChangedError when the file was
+        changed meanwhile. Without `timeout` (seconds) there is no time limit as long as bytes arrive.
         """
         blocks = download(self._transport, self._of("/content", path), start, end, Deadline(timeout))
         try:
@@ -81,10 +81,10 @@ class AsyncFiles:
         (a Path, or opened in binary mode) or an iterable of bytes. The write is repeated after a broken connection,
         unless the content can be read only once, or `overwrite` is false.
 
-        `mode`: permission bits, such as 0o644; default: those of the file that is replaced, else 0o644. `user`: the
-        owner, a name or uid; default: that of the file that is replaced, else root. `parents`: make the directories of
-        the path that are missing; default: true. Without `overwrite` an existing file is a ConflictError. Without
-        `timeout` (seconds) it takes as long as bytes go out.
+        `mode`: permission bits, such as 0o644; default: those of the replaced file, else 0o644. `user`: the owner, a
+        name or uid; default: the owner of the replaced file, else root. `parents`: make missing directories of the
+        path; default: true. With `overwrite=False`, raises ConflictError if the file exists. Without `timeout`
+        (seconds) there is no time limit as long as bytes are sent.
         """
         opened = open_content(content)
         request = Request(
@@ -100,7 +100,7 @@ class AsyncFiles:
         return await self._transport.json(FileEntry, request)
 
     async def stat(self, path: FilePath, *, timeout: float | None = None) -> FileEntry:
-        """The entry of a file, a directory, or a symlink itself."""
+        """The entry of a file or directory. For a symlink it is the entry of the symlink itself."""
         request = Request("GET", self._of("/entry", path), deadline=Deadline(timeout))
         return await self._transport.json(FileEntry, request)
 
@@ -108,8 +108,8 @@ class AsyncFiles:
         self, path: FilePath, *, depth: int | None = None, timeout: float | None = None
     ) -> AsyncGenerator[FileEntry, None]:
         """
-        Yields the entries of a directory, sorted by the bytes of their paths; with `depth` 2 also those of its
-        directories. `timeout` (seconds) is for each page.
+        Yields the entries of a directory, sorted by the bytes of their paths. With `depth` 2 it also yields the entries
+        of its directories. `timeout` (seconds) is for each page.
         """
         cursor: str | None = None
         while cursor != "":
@@ -129,7 +129,7 @@ class AsyncFiles:
     async def mkdir(
         self, path: FilePath, *, mode: int | None = None, user: str | None = None, timeout: float | None = None
     ) -> FileEntry:
-        """Makes a directory and those above it that are missing, and returns its entry. It may exist already."""
+        """Makes a directory and its missing parents, and returns its entry. It is no error if the directory exists."""
         body = {"path_encoded": encode_file_path(path), "mode": _octal(mode), "user": user}
         return await self._post("directory", body, Deadline(timeout))
 
@@ -145,9 +145,9 @@ class AsyncFiles:
         Moves a file or directory and returns its new entry. If something exists at `target`, raises ConflictError
         unless `overwrite` is true.
 
-        When the answer is lost (ConnectionError, `host_unavailable`), the move is repeated. If `source` is missing
-        then, the move counts as done when something exists at `target`, even if that was there before and `source`
-        never existed.
+        When the answer is lost (ConnectionError, `host_unavailable`), the move is repeated. If `source` is missing at
+        the second attempt and `target` exists, the move counts as done. This can be wrong: `target` may be an older
+        file, and `source` may never have existed.
         """
         deadline = Deadline(timeout)
         body = {
@@ -159,7 +159,7 @@ class AsyncFiles:
 
         async def find_earlier(refusal: SandbarError) -> FileEntry:
             if refusal.code == "not_found":
-                # An earlier attempt has moved the file if it is at the new path now.
+                # If something exists at the new path now, an earlier attempt has moved the file.
                 try:
                     stat = Request("GET", self._of("/entry", target), deadline=deadline)
                     return await self._transport.json(FileEntry, stat)
@@ -171,8 +171,8 @@ class AsyncFiles:
 
     async def archive(self, path: FilePath, *, timeout: float | None = None) -> AsyncGenerator[bytes, None]:
         """
-        Yields a tar archive of a file, or of a directory with everything in it. It cannot go on after a broken
-        connection.
+        Yields a tar archive of a file, or of a directory with everything in it. Raises ConnectionError when the
+        connection breaks, because an archive cannot be continued.
         """
         deadline = Deadline(timeout)
         headers = {"accept": "application/x-tar"}
@@ -190,8 +190,8 @@ class AsyncFiles:
         self, path: FilePath, archive: Content, *, user: str | None = None, timeout: float | None = None
     ) -> FileUnpacked:
         """
-        Unpacks a tar archive into a directory that exists. Entries that would leave the directory, and devices, are not
-        unpacked and named in the answer.
+        Unpacks a tar archive into a directory that exists. Does not unpack devices and entries that would leave the
+        directory; the answer names them.
         """
         opened = open_content(archive)
         request = Request(
@@ -209,7 +209,7 @@ class AsyncFiles:
     ) -> AsyncGenerator[FileEvent, None]:
         """
         Yields the changes of a file or directory: first `ready`, then each change, until the path itself is removed.
-        When the connection breaks, it connects again and yields `overflow`, because it may have missed changes.
+        When the connection breaks, connects again and yields `overflow`, because changes may have been missed.
         """
         deadline = Deadline(timeout)
         schedule = ReopenSchedule(self._transport.retry_for_sec)
@@ -237,7 +237,7 @@ class AsyncFiles:
     async def _events(
         self, path: FilePath, recursive: bool | None, deadline: Deadline, schedule: ReopenSchedule
     ) -> AsyncGenerator[FileEvent, None]:
-        """The events of one connection."""
+        """Yields the events that come over one connection."""
         headers = {"accept": "text/event-stream"}
         query = {"recursive": recursive}
         request = Request("GET", self._of("/watch", path), query=query, headers=headers, deadline=deadline)
@@ -274,7 +274,7 @@ class AsyncFiles:
 
 
 async def accept_not_found(refusal: SandbarError) -> None:
-    """For a retried delete: a 404 means that the first request has deleted the resource."""
+    """Accepts a 404 after a retry of a delete, because it means that the first request has deleted the resource."""
     if refusal.code != "not_found":
         raise refusal
 

@@ -1,4 +1,4 @@
-"""A handle of one job: what a program needs that drives a REPL or a language server in a machine."""
+"""A handle of one job. A program can use it to control a REPL or a language server in a machine, for example."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AsyncJob:
     async def output(
         self, stream: OutputStream | None = None, *, offset: int = 0, timeout: float | None = None
     ) -> AsyncGenerator[OutputChunk, None]:
-        """Yields output as the command writes it; without `stream`, that of both streams. See Execs.stream_output."""
+        """Yields the output of one stream, or without `stream` of both, as it is written. See Execs.stream_output."""
         chunks = self._execs.stream_output(self.machine_id, self.id, stream, offset=offset, timeout=timeout)
         try:
             async for chunk in chunks:
@@ -49,8 +49,8 @@ class AsyncJob:
 
     async def result(self, *, timeout: float | None = None) -> ExecResult:
         """
-        Waits for the end of the job and returns all of its output, whatever was read before. Raises JobLostError when
-        the machine died under the job, and OutputExpiredError.
+        Waits for the end of the job and returns all of its output, even if a part was read before. Raises JobLostError
+        when the machine stopped or died while the job ran, and OutputExpiredError when the output was dropped.
         """
         deadline = Deadline(timeout)
         job = await self._execs.wait(self.machine_id, self.id, timeout=timeout)

@@ -29,8 +29,8 @@ class AsyncMachines:
     ) -> Machine:
         """
         Creates a machine and returns when it runs. Calls with the same `idempotency_key` (1 to 255 printable
-        characters) within 24 hours return the same machine. By default each call has its own, so that its retries
-        never create a second machine.
+        characters) within 24 hours return the same machine. By default each call makes a new key, so its retries never
+        create a second machine.
         """
         return await self._transport.json(
             Machine,
@@ -73,8 +73,8 @@ class AsyncMachines:
     ) -> Machine:
         """
         Destroys the machine. `preserve_storage` keeps the root disk as a detached volume; its id is in
-        `root_volume_id` of the returned machine. Without `delete_snapshots` the destroy of a machine that has
-        snapshots is a ConflictError.
+        `root_volume_id` of the returned machine. If the machine has snapshots, raises ConflictError unless
+        `delete_snapshots` is true.
         """
         deadline = Deadline(timeout)
 
@@ -100,8 +100,8 @@ class AsyncMachines:
         timeout: float | None = None,
     ) -> list[Machine]:
         """
-        The machines that match the filter, newest first; `metadata`: only machines whose metadata has these values.
-        Destroyed machines are left out unless `state` asks for them.
+        Returns the machines that match the filter, newest first. `metadata`: only machines whose metadata has these
+        values. Destroyed machines are left out unless `state` asks for them.
         """
         by_key = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
         query = {"state": state, "name": name, **by_key}

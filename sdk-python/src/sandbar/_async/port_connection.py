@@ -10,9 +10,9 @@ from sandbar.errors import ConnectionError
 PORT_PROTOCOL = "sandbar.port.v1"
 #: The most bytes of one message.
 MESSAGE_BYTES = 1024 * 1024
-#: A text message: its sender sends no more bytes, but still receives.
+#: A text message that says: the sender of this message sends no more bytes, but still receives.
 END_OF_BYTES = '{"type":"end"}'
-#: The close code after the program has ended the connection.
+#: The WebSocket's close code when the program has ended the connection.
 ENDED = 1000
 
 
@@ -25,7 +25,10 @@ class AsyncPortConnection:
         self._is_ended = False
 
     async def read(self) -> bytes:
-        """The next bytes, or none when the program has ended the connection. Raises ConnectionError when it breaks."""
+        """
+        Returns the next bytes, or `b""` when the program has ended the connection. Raises ConnectionError when the
+        connection breaks.
+        """
         while not self._is_ended:
             try:
                 message = await self._socket.receive()
@@ -39,12 +42,12 @@ class AsyncPortConnection:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Raises ConnectionError when the connection has ended."""
+        """Sends bytes. Raises ConnectionError when the connection has ended."""
         for at in range(0, len(data), MESSAGE_BYTES):
             await self._send(data[at : at + MESSAGE_BYTES])
 
     async def end(self) -> None:
-        """Ends the direction to the program alone."""
+        """Ends only the direction to the program. The program can still send bytes."""
         await self._send(END_OF_BYTES)
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Ports of a machine: which are open, addresses for browsers, who may use one, and connections for any protocol."""
+"""Ports of a machine: lists open ports, sets who may use a port, makes addresses for browsers, opens connections."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class AsyncPorts:
 
     async def url(self, port: int, *, expires_in_sec: int | None = None, timeout: float | None = None) -> str:
         """
-        An address that opens the port in a browser, with a token, so it works for a private port too. Whoever has the
-        address may use the port until the token expires: after `expires_in_sec` (default 3600).
+        Returns an address that opens the port in a browser. It contains a token, so it also works for a private port.
+        Whoever has the address may use the port until the token expires, after `expires_in_sec` (default 3600).
         """
         return (await self.token(port, expires_in_sec=expires_in_sec, timeout=timeout))["url"]
 
     async def token(self, port: int, *, expires_in_sec: int | None = None, timeout: float | None = None) -> PortToken:
-        """A token for this port alone. Programs send it in the header X-Sandbar-Key."""
+        """Returns a token that is valid only for this port. Programs send it in the header X-Sandbar-Key."""
         body = {} if expires_in_sec is None else {"expires_in_sec": expires_in_sec}
         path = f"{self._path}/{port}/token"
         request = Request("POST", path, body=body, is_repeatable=True, deadline=Deadline(timeout))
@@ -36,14 +36,14 @@ class AsyncPorts:
     async def set_access(
         self, port: int, access: Literal["public", "private"], *, timeout: float | None = None
     ) -> Port:
-        """Makes the port public, which everybody may use, or private again. No program has to listen on it now."""
+        """Makes the port public, so that everybody may use it, or private. No program has to listen on it yet."""
         request = Request("PUT", f"{self._path}/{port}", body={"access": access}, deadline=Deadline(timeout))
         return await self._transport.json(Port, request)
 
     async def connect(self, port: int) -> AsyncPortConnection:
         """
-        Opens a TCP connection to the port, for any protocol. Raises PortNotOpenError and others. Needs the extra
-        `sandbar-sdk[terminal]`.
+        Opens a TCP connection to the port, for any protocol. Raises PortNotOpenError when no program listens there.
+        Needs the extra `sandbar-sdk[terminal]`.
         """
         socket = await self._transport.web_socket(f"{self._path}/{port}/connect", PORT_PROTOCOL)
         return AsyncPortConnection(socket, self._transport.base_url)

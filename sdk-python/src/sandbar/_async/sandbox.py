@@ -20,7 +20,7 @@ from sandbar._options import ClientOptions, ExecOptions, OpenTerminal, SandboxCh
 from sandbar.models import Exec, ExecCreate, Machine, MachineCreate, Snapshot
 from sandbar.results import ExecResult, exec_result
 
-#: The most bytes of stdin in the request that starts a command. More is sent after it.
+#: The most bytes of stdin in the request that starts a command. Later requests send the rest.
 STDIN_BYTES = 512 * 1024
 
 
@@ -30,8 +30,8 @@ class CreateOptions(MachineCreate, ClientOptions):
 
 class AsyncSandbox:
     """
-    A machine. `create` makes one and `connect` finds one; without `client` each makes a client of its own, whose
-    settings are the arguments of AsyncClient. At the end of a `with` block the machine is destroyed.
+    A machine. `create` makes a new machine and `connect` finds an existing one. Without `client` both make a new
+    client; they accept the arguments of AsyncClient for it. At the end of a `with` block the machine is destroyed.
     """
 
     id: str
@@ -96,9 +96,9 @@ class AsyncSandbox:
         self, command: str | Sequence[str], *, timeout: float | None = None, **options: Unpack[ExecOptions]
     ) -> ExecResult:
         """
-        Runs a command to its end: a text by `/bin/sh -c`, a sequence as it is. It returns also when the command fails:
-        see `exit_code`. A short command takes one request. `timeout_sec` ends the command; `timeout` (seconds) ends
-        only this call. Raises JobLostError when the machine died under the command.
+        Runs a command to its end. `/bin/sh -c` runs a text; a sequence is run directly. When the command fails, this
+        returns normally: see `exit_code`. A short command takes one request. `timeout_sec` ends the command; `timeout`
+        (seconds) ends only this call. Raises JobLostError when the machine stopped or died while the command ran.
         """
         deadline = Deadline(timeout)
         create, rest = _command(command, options)
@@ -109,7 +109,7 @@ class AsyncSandbox:
                 await job.stdin.write(rest, timeout=_left(deadline))
                 await job.stdin.close(timeout=_left(deadline))
             except ConflictError:
-                # The command ended, or closed its stdin, before it read everything. Its result says the rest.
+                # The command ended, or closed its stdin, before it read everything. Its result shows whether it failed.
                 pass
             return await job.result(timeout=_left(deadline))
         result = await self.client.execs.run(self.id, timeout=timeout, **create)
@@ -179,7 +179,7 @@ class AsyncSandbox:
             return
 
     async def aclose(self) -> None:
-        """Closes the connections and keeps the machine. A client that was given stays open."""
+        """Closes the connections and keeps the machine. Does not close a client that the caller passed in."""
         if self._owns_client:
             await self.client.aclose()
 
@@ -225,7 +225,7 @@ def _split(options: CreateOptions) -> tuple[ClientOptions, MachineCreate]:
 
 
 def _command(command: str | Sequence[str], options: ExecOptions) -> tuple[ExecCreate, bytes]:
-    """The body of the request that starts a command, and the bytes of stdin that have no room in it."""
+    """Returns the body of the request that starts a command, and the bytes of stdin that do not fit into it."""
     create: ExecCreate = {key: value for key, value in options.items() if key != "stdin"}  # type: ignore[assignment]
     if isinstance(command, str):
         create["command"] = command

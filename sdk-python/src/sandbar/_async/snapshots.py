@@ -32,7 +32,8 @@ class AsyncSnapshots:
         **spec: Unpack[SnapshotCreate],
     ) -> Snapshot:
         """
-        Takes a snapshot of a machine's disk, and with `memory` also of its processes. Returns when it can be used.
+        Takes a snapshot of a machine's disk, and with `memory` also of its processes. Returns when the snapshot is
+        ready.
         """
         request = Request(
             "POST",
@@ -53,7 +54,7 @@ class AsyncSnapshots:
         return await self._transport.json(Machine, request)
 
     async def delete(self, id: str, *, timeout: float | None = None) -> None:
-        """Deletes the snapshot. Machines that were created from it live on."""
+        """Deletes the snapshot. Machines that were created from it are not affected."""
         await self._transport.run(Request("DELETE", _path(id), deadline=Deadline(timeout)), accept_not_found)
 
     async def list(

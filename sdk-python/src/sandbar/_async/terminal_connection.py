@@ -1,6 +1,6 @@
 """
-A client of one terminal. It connects again by itself when its connection breaks, and yields every byte of output once,
-because the service numbers them. There is no task in the background: reading and writing find the broken connection.
+A client of one terminal. When its connection breaks, it connects again. The service numbers the bytes of output, so it
+yields each byte once. It has no task in the background: a read or write notices the broken connection.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ TERMINAL_PROTOCOL = "sandbar.terminal.v1"
 MESSAGE_BYTES = 64 * 1024
 #: How long the service may take to answer a ping, seconds.
 PING_SEC = 10.0
-#: The service closed the connection because of what this client sent, so that another one makes no sense.
+#: The service closes a connection with these codes when this client sent something wrong. Then do not connect again.
 OWN_FAULTS = (1009, 4400)
-#: The options that count for a terminal that runs already, too. The others describe a new terminal.
+#: The options that can also be sent for a terminal that runs already. The others describe a new terminal.
 SIZE = ("cols", "rows")
 EVENTS = ("on_disconnect", "on_reconnect", "on_gap")
 
 
 class AsyncTerminalConnection:
     """
-    A terminal in a machine. Iterate over it, or call `read`, for its output; the iteration ends when the program ends,
-    or after `leave`. At the end of a `with` block the client leaves, and the terminal goes on in the machine for 10
-    minutes. Reading and writing may happen in different tasks or threads.
+    A terminal in a machine. Iterate over it, or call `read`, to get its output; the iteration ends when the program
+    ends, or after `leave`. At the end of a `with` block the client leaves, and the terminal stays open in the machine
+    for 10 minutes. You may read and write in different tasks or threads.
     """
 
     id: str
-    """With it other clients can join the terminal."""
+    """Other clients can join the terminal with this id."""
     exit: TerminalExit | None = None
-    """How the program ended. None while it runs, and until its output was read to the end."""
+    """How the program ended. None until all of its output was read."""
 
     @classmethod
     async def open(
@@ -63,9 +63,9 @@ class AsyncTerminalConnection:
         self._options = options
         self._size: dict[str, Any] = {name: value for name, value in options.items() if name in SIZE}
         self._socket: WebSocket | None = None
-        #: Number of the next byte of output that the caller has not got. None before the first connection.
+        #: The number of the next byte of output for the caller. None before the first connection.
         self._position: int | None = None
-        #: How many of the next bytes the caller has already.
+        #: How many of the next bytes from the service the caller has already, after a new connection.
         self._repeated = 0
         self._is_over = False
         self._failure: Exception | None = None
@@ -73,7 +73,7 @@ class AsyncTerminalConnection:
         self._writing = Lock()
 
     async def read(self, *, timeout: float | None = None) -> bytes:
-        """The next bytes of output, or none at the end. Raises TimeoutError when none come within `timeout` seconds."""
+        """Returns the next output, or `b""` at the end. Raises TimeoutError if none comes within `timeout` seconds."""
         deadline = Deadline(timeout)
         while not self._is_over:
             socket = await self._connected()
@@ -101,8 +101,8 @@ class AsyncTerminalConnection:
 
     async def write(self, data: bytes | str) -> None:
         """
-        Sends input. Waits for a connection when there is none. Input that was on its way when a connection broke is
-        lost. Has no effect when the terminal has ended.
+        Sends input. If the connection is broken, first connects again. Input that was being sent when the connection
+        broke may be lost. Has no effect when the terminal has ended.
         """
         content = data.encode() if isinstance(data, str) else data
         async with self._writing:
@@ -110,13 +110,13 @@ class AsyncTerminalConnection:
                 await self._send(content[at : at + MESSAGE_BYTES])
 
     async def resize(self, cols: int, rows: int) -> None:
-        """Changes the size of the terminal. With several clients the last change counts."""
+        """Changes the size of the terminal. If several clients change it, the last change counts."""
         self._size = {"cols": cols, "rows": rows}
         async with self._writing:
             await self._send(json.dumps({"type": "resize", **self._size}))
 
     async def leave(self) -> None:
-        """Ends the connection. The terminal goes on in the machine."""
+        """Ends the connection. The terminal stays open in the machine."""
         self._is_over = True
         socket, self._socket = self._socket, None
         if socket is not None:
@@ -136,8 +136,8 @@ class AsyncTerminalConnection:
 
     async def _open(self, deadline: Deadline) -> None:
         """
-        Makes the first connection. When the connection breaks before it is open, the terminal may be open already, so
-        this tries to join that terminal before it opens another.
+        Makes the first connection. If that fails, the service may have opened the terminal already. So the next attempt
+        tries to join that terminal, and opens another terminal only if it does not exist.
         """
         first = {name: value for name, value in self._options.items() if name not in EVENTS}
         body = first
@@ -157,7 +157,7 @@ class AsyncTerminalConnection:
             await sleep(REOPEN_SEC)
 
     async def _connected(self) -> WebSocket | None:
-        """The connection, made again when it broke. None when the terminal has ended."""
+        """Returns the connection. If it broke, connects again. Returns None when the terminal has ended."""
         async with self._connecting:
             if self._is_over or self._socket is not None:
                 return self._socket
@@ -175,7 +175,7 @@ class AsyncTerminalConnection:
         return self._socket
 
     async def _reconnect(self) -> WebSocket:
-        """Connects again, for as long as requests are retried. Raises the last error after that time."""
+        """Connects again. Tries for as long as requests are retried, and then raises the last error."""
         broken_at = time.monotonic()
         while True:
             try:
@@ -189,7 +189,7 @@ class AsyncTerminalConnection:
             await sleep(REOPEN_SEC)
 
     async def _request_session(self, body: dict[str, Any], deadline: Deadline) -> TerminalSession:
-        # A ticket that nobody uses expires, so a second one does no harm.
+        # This request may be repeated: an unused ticket expires, so a second ticket does no harm.
         request = Request("POST", self._path, body=body, is_repeatable=True, deadline=deadline)
         return await self._transport.json(TerminalSession, request)
 
@@ -198,13 +198,14 @@ class AsyncTerminalConnection:
         try:
             return await self._transport.web_socket(path, TERMINAL_PROTOCOL, has_ticket=True)
         except SandbarError as error:
-            # The ticket is new, so an attempt whose answer was lost has spent it, or it expired on the way.
+            # The service gave this ticket just now. So a lost attempt has used it already, or it expired on the way.
+            # Another ticket may work.
             if error.status == 401:
                 raise ConnectionError("the service refused a ticket that is new") from error
             raise
 
     async def _lose(self, socket: WebSocket, error: WebSocketClosed) -> None:
-        """Notes that a connection has ended. The next read or write makes another, unless the terminal has ended."""
+        """Notes that a connection has ended. The next read or write connects again, unless the terminal has ended."""
         async with self._connecting:
             if self._socket is not socket or self._is_over:
                 return
@@ -215,14 +216,14 @@ class AsyncTerminalConnection:
             self._call("on_disconnect", error.reason or "the connection broke")
 
     def _receive(self, data: bytes) -> bytes:
-        """The bytes that the caller has not got yet."""
+        """Returns the part of `data` that the caller has not got yet."""
         fresh = data[self._repeated :]
         self._repeated -= len(data) - len(fresh)
         self._position = (self._position or 0) + len(fresh)
         return fresh
 
     async def _receive_message(self, text: str) -> None:
-        """Messages of other types are ignored, so that a newer service may send some."""
+        """Handles a text message. Ignores unknown types, because a newer service may send other messages."""
         try:
             message = json.loads(text)
         except ValueError:

@@ -22,11 +22,11 @@ from sandbar.errors import ConnectionError, SandbarError, TimeoutError
 T = TypeVar("T")
 
 USER_AGENT = f"sandbar-sdk-python/{__version__} python/{platform.python_version()}"
-#: How long the making of a TCP and TLS connection may take, seconds.
+#: How long it may take to open a TCP and TLS connection, seconds.
 CONNECT_SEC = 10.0
 #: A stream on which nothing comes for this long is broken, seconds. The service sends a heartbeat every 15 s.
 SILENCE_SEC = 50.0
-#: How long the service may take for a part of an upload that has no limit of its own, seconds.
+#: How long the service may take to accept the next part of an upload without a time limit, seconds.
 UPLOAD_SILENCE_SEC = 300.0
 #: The service closes an idle connection after 72 s. The client closes it first, so that it never uses a closed one.
 KEEP_ALIVE_SEC = 60.0
@@ -34,8 +34,8 @@ KEEP_ALIVE_SEC = 60.0
 
 class AsyncTransport:
     """
-    `retry_for_sec`: how long a request is retried; 0 means never. `timeout`: the limit of a request with its retries,
-    in seconds, unless its deadline says otherwise.
+    Sends requests. `retry_for_sec`: how long a request is retried; 0 means never. `timeout`: the limit of a request
+    with its retries, in seconds, unless the request has its own deadline.
     """
 
     def __init__(self, settings: Settings, *, user_agent: str | None, retry_for_sec: float, timeout: float) -> None:
@@ -60,8 +60,8 @@ class AsyncTransport:
     ) -> T:
         """
         Returns the JSON of a successful answer. `kind` is its type. `find_earlier` is called when the answer to a
-        request was lost and its retry was refused, such as a second destroy with 404. If the service has carried out
-        the first request, it returns the result of that request; otherwise it raises the refusal.
+        request was lost and its retry was refused, for example a second destroy with 404. If the service has carried
+        out the first request, `find_earlier` returns the result of that request; otherwise it raises the refusal.
         """
 
         async def attempt(deadline: Deadline) -> T:
@@ -96,7 +96,7 @@ class AsyncTransport:
         return await self._retry(request, attempt)
 
     async def bytes_of(self, response: httpx.Response, deadline: Deadline) -> AsyncGenerator[bytes, None]:
-        """The body of an open answer. Raises ConnectionError when it breaks off, and TimeoutError."""
+        """Yields the body of an open answer. Raises ConnectionError when the connection breaks, and TimeoutError."""
         try:
             async for chunk in response.aiter_bytes():
                 if deadline.is_over:
@@ -123,7 +123,7 @@ class AsyncTransport:
             await response.aclose()
 
     async def web_socket(self, path: str, subprotocol: str, *, has_ticket: bool = False) -> WebSocket:
-        """Opens a WebSocket. `has_ticket`: the path has a credential, so the key is not sent."""
+        """Opens a WebSocket. `has_ticket`: the path contains a ticket, so the API key is not sent."""
         headers = {} if has_ticket else {"authorization": self.authorization}
         return await open_web_socket(self.base_url, path, subprotocol, headers, self.user_agent)
 
@@ -135,7 +135,7 @@ class AsyncTransport:
     ) -> T:
         deadline = request.deadline
         if not deadline.is_set and request.content is None:
-            # An upload has no limit of its own, because nobody knows how long its bytes take.
+            # Uploads have no default limit, because their duration depends on their size.
             deadline = Deadline(self.timeout)
         retry_for_sec = 0 if request.is_sent_once else self.retry_for_sec
         schedule = RetrySchedule(retry_for_sec, is_repeatable=request.may_repeat)
@@ -164,7 +164,8 @@ class AsyncTransport:
         if silence_sec is None:
             limit_sec = deadline.limit(deadline.seconds or UPLOAD_SILENCE_SEC)
         else:
-            # The limit of each read of a stream. The client's own `timeout` may be shorter than a heartbeat.
+            # Limit each read of the stream. Ignore the client's `timeout`, which may be shorter than the pause between
+            # two heartbeats.
             limit_sec = request.deadline.limit(silence_sec)
         message = self._http.build_request(
             request.method,
@@ -174,7 +175,7 @@ class AsyncTransport:
                 "authorization": self.authorization,
                 "user-agent": self.user_agent,
                 "accept": "application/json",
-                # A broken download goes on at a byte of the file itself, which a compressed answer could not do.
+                # Ask for uncompressed bytes, because a broken download continues at a byte position in the file.
                 **({} if silence_sec is None else {"accept-encoding": "identity"}),
                 **headers,
             },
@@ -183,7 +184,7 @@ class AsyncTransport:
         try:
             response = await self._http.send(message, stream=True)
         except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
-            # The caller gave something that is not HTTP, such as a header with a line break. A retry would not help.
+            # The caller's request is not valid HTTP, for example a header with a line break. A retry would not help.
             raise
         except httpx.RequestError as error:
             raise self._failure(error, deadline) from error
@@ -195,14 +196,14 @@ class AsyncTransport:
         except TimeoutError:
             raise
         except ConnectionError:
-            # The status says enough.
+            # The body of the error could not be read. Make the error from the status alone.
             body = b""
         raise error_of(response.status_code, response.reason_phrase, response.headers, body)
 
     async def _read(self, response: httpx.Response, deadline: Deadline) -> httpx.Response:
-        """The same answer with its body."""
+        """Reads the body of an open answer, and returns the answer with its body."""
         blocks = [chunk async for chunk in self.bytes_of(response, deadline)]
-        # The body is decoded and whole now.
+        # Drop these headers, because the body is decoded and complete now.
         gone = ("content-encoding", "content-length", "transfer-encoding")
         return httpx.Response(
             response.status_code,
@@ -223,5 +224,5 @@ class AsyncTransport:
 
 
 def _tls(base_url: str) -> ssl.SSLContext:
-    # To load the root certificates takes 20 ms. An address without TLS needs none.
+    # Load the root certificates only if they are needed, because that takes 20 ms.
     return httpx.create_ssl_context() if base_url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

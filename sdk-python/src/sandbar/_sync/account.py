@@ -33,7 +33,7 @@ class Quotas:
         self._transport = transport
 
     def get(self, *, timeout: float | None = None) -> QuotasRecord:
-        """How much the account uses and may use: machines, vcpus, memory, storage and volumes."""
+        """How much of each quota the account uses, and its limits: machines, vcpus, memory, storage and volumes."""
         return self._transport.json(QuotasRecord, Request("GET", "/v1/quotas", deadline=Deadline(timeout)))
 
 
@@ -57,8 +57,8 @@ class ApiKeys:
 
     def create(self, *, timeout: float | None = None, **spec: Unpack[ApiKeyCreate]) -> NewApiKey:
         """
-        Makes a key. The answer shows it once. It is not repeated after a lost answer, because that would make a second
-        key.
+        Makes a key. Only this answer shows it. The call is not repeated after a lost answer, because that would make a
+        second key.
         """
         request = Request("POST", "/v1/api-keys", body=spec, deadline=Deadline(timeout))
         return self._transport.json(NewApiKey, request)

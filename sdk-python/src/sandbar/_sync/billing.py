@@ -27,7 +27,8 @@ class Billing:
 
     def usage(self, *, timeout: float | None = None, **filter: Unpack[UsageFilter]) -> Usage:
         """
-        What was used and what that cost. Amounts are EUR as text, because a floating-point number would round them.
+        What the account used and what that cost. Amounts are EUR as text, because floating-point numbers would round
+        them.
         """
         return self._transport.json(Usage, _usage(filter, "application/json", timeout))
 

@@ -11,9 +11,9 @@ from typing import IO, Any
 
 from sandbar._platform_sync import Blocks, blocks_of, open_file, read_blocks
 
-#: What is uploaded: bytes; text, as UTF-8; a local file, by its path or opened in binary mode; an iterable of bytes;
-#: or a function that returns one for each attempt. An iterable, and a file without `seek`, can be read only once, so
-#: such an upload is never repeated.
+#: The content of an upload: bytes; text, as UTF-8; a local file, by its path or opened in binary mode; an iterable of
+#: bytes; or a function that returns new content for each attempt. An iterable, and a file without `seek`, can be read
+#: only once, so such an upload is never repeated.
 Content = (
     str
     | bytes

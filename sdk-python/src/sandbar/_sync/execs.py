@@ -25,7 +25,7 @@ from sandbar.results import OutputChunk, OutputStream, RunResult
 
 JobSignal = Literal["INT", "TERM", "HUP", "KILL", "USR1", "USR2", "QUIT"]
 
-#: The duration of one long poll, seconds: below 60 s, after which many proxies close a silent connection.
+#: The duration of one long poll, seconds. Many proxies close a connection that is silent for 60 s.
 WAIT_SEC = 30.0
 #: The most bytes of one page of output.
 PAGE_BYTES = 1024 * 1024
@@ -47,8 +47,8 @@ class Execs:
     ) -> ExecStarted:
         """
         Starts a command and returns as soon as the service accepts it. With `wait_ms` (0 to 60000) it returns when the
-        job has ended or that time is over. Then `output` has the first page of each output stream, unless the output
-        was dropped already (`output_expired`).
+        job has ended or that time is over. In this case `output` contains the first page of each output stream, unless
+        the service has dropped the output already (`output_expired`).
 
         Without an `exec_id` the client makes one. If the answer is lost and the retry is refused because the id was
         used already, this returns the job that the first request started, without `output`.
@@ -63,8 +63,8 @@ class Execs:
         **command: Unpack[ExecCreate],
     ) -> Job:
         """
-        Starts a command and returns a handle of the job. With `stdin_open=True` the handle's `stdin` appends to the
-        command's standard input until it is closed; bytes of `stdin` in the command come first.
+        Starts a command and returns a handle of the job. With `stdin_open=True` the handle's `stdin` writes to the
+        command's standard input until it is closed. If `stdin` is also given here, its bytes come first.
         """
         started = self._start(machine_id, command, None, Deadline(timeout))
         accepted = len(base64.b64decode(command.get("stdin", "")))
@@ -77,8 +77,8 @@ class Execs:
     def run(self, machine_id: str, *, timeout: float | None = None, **command: Unpack[ExecCreate]) -> RunResult:
         """
         Runs a command to its end and returns the job and all of its output, even when the command fails. A short
-        command takes one request. It takes as long as the command runs, unless `timeout` (seconds) is given. A
-        TimeoutError does not end the job; `timeout_sec` of the command does.
+        command takes one request. Without `timeout` (seconds) it waits as long as the command runs. A TimeoutError does
+        not end the job; use `timeout_sec` to limit the command itself.
         """
         deadline = Deadline(timeout)
         started = self._start(machine_id, command, self._wait_ms(), deadline)
@@ -103,8 +103,8 @@ class Execs:
 
     def signal(self, machine_id: str, exec_id: str, name: JobSignal, *, timeout: float | None = None) -> Exec:
         """
-        Sends a signal to the first process of the job. A job that has ended already is returned as it is. It is not
-        repeated after a lost answer, because the signal would be sent twice; after a 503 it may be.
+        Sends a signal to the first process of the job. A job that has ended already is returned as it is. The call is
+        not repeated after a lost answer, because that could send the signal twice. It is repeated after a 503.
         """
         path = f"{exec_path(machine_id, exec_id)}/signal"
         return self._transport.json(Exec, Request("POST", path, body={"signal": name}, deadline=Deadline(timeout)))
@@ -135,10 +135,11 @@ class Execs:
         timeout: float | None = None,
     ) -> Generator[OutputChunk, None, None]:
         """
-        Yields the bytes of a stream from `offset` on as the command writes them; without `stream`, those of both
-        streams as they come. It ends when the job has ended and all bytes were read. When the connection breaks, it
-        connects again at the same offset, so it yields every byte exactly once. Raises OutputExpiredError when the
-        output was dropped before it was read, and ConnectionError when it cannot connect again within `retry_for_sec`.
+        Yields the output of a job as the command writes it: the bytes of one stream from `offset` on, or without
+        `stream` the bytes of both streams. It ends when the job has ended and all bytes were read. When the connection
+        breaks, it connects again at the same offset, so it yields every byte exactly once. Raises OutputExpiredError
+        when the service dropped the output before it was read, and ConnectionError when it cannot connect again within
+        `retry_for_sec`.
         """
         deadline = Deadline(timeout)
         if stream is not None:
@@ -160,11 +161,11 @@ class Execs:
             merged.close()
 
     def result(self, started: ExecStarted, deadline: Deadline) -> RunResult:
-        """Waits for a job that was started with `wait_ms`, and reads what its first pages do not have."""
+        """Waits for the end of a job, and reads the output that `started` does not contain already."""
         machine_id, id = started["machine_id"], started["id"]
         pages = started.get("output")
         stdout = self._rest(machine_id, id, "stdout", pages and pages["stdout"], deadline)
-        # Stdout ends when the job has ended. The service keeps stderr until then.
+        # Stdout ends only when the job ends. The service keeps stderr, so it can be read afterwards.
         stderr = self._rest(machine_id, id, "stderr", pages and pages["stderr"], deadline)
         job: Exec = started
         while job["status"] == "running":
@@ -205,7 +206,7 @@ class Execs:
     def _rest(
         self, machine_id: str, exec_id: str, stream: OutputStream, page: ExecOutput | None, deadline: Deadline
     ) -> bytes:
-        """The bytes of a whole stream, of which the first page may be known."""
+        """Returns all bytes of a stream. `page` is its first page, if that was read already."""
         blocks = [] if page is None else [base64.b64decode(page["data"])]
         if page is None or not page["eof"]:
             offset = 0 if page is None else page["next_offset"]
@@ -221,10 +222,10 @@ class Execs:
         deadline: Deadline,
         on_open: OnOpen | None = None,
     ) -> Generator[OutputChunk, None, None]:
-        """Yields the output of one stream, over as many connections as it takes."""
+        """Yields the output of one stream. Connects again whenever the connection breaks."""
         schedule = ReopenSchedule(self._transport.retry_for_sec)
         while True:
-            # A stream that ends without `eof` is broken as well: the service ends its streams when it shuts down.
+            # A stream that ends without `eof` is broken, too: the service ends its streams when it shuts down.
             failure = ConnectionError(f"{self._transport.base_url} closed the output stream before its end")
             pages = self._pages(machine_id, exec_id, stream, offset, deadline, schedule, on_open)
             try:
@@ -255,7 +256,7 @@ class Execs:
         schedule: ReopenSchedule,
         on_open: OnOpen | None,
     ) -> Generator[ExecOutput, None, None]:
-        """The pages of one connection."""
+        """Yields the pages that come over one connection."""
         headers = {"accept": "text/event-stream", **({"last-event-id": str(offset)} if offset > 0 else {})}
         query = {"stream": stream, "offset": offset, "limit": PAGE_BYTES}
         path = f"{exec_path(machine_id, exec_id)}/output"
@@ -270,5 +271,5 @@ class Execs:
             events.close()
 
     def _wait_ms(self) -> int:
-        """The duration of one long poll, ms. The request must not reach the client's own time-out."""
+        """The duration of one long poll, ms. It is shorter than the client's time-out, so that the poll can end."""
         return int(min(WAIT_SEC, self._transport.timeout / 2) * 1000)

@@ -17,7 +17,7 @@ from sandbar.models import ExecStdin
 
 #: The most bytes of one request.
 APPEND_BYTES = 1024 * 1024
-#: The pause after a request of which nothing was accepted, seconds.
+#: The pause after a request from which the job accepted no bytes, seconds.
 IDLE_SEC = 0.1
 #: The limit of one request, seconds. The service waits up to 30 s for a command that does not read.
 REQUEST_SEC = 60.0
@@ -25,8 +25,8 @@ REQUEST_SEC = 60.0
 
 class JobStdin:
     """
-    `accepted`: the bytes that the job was started with; None for a job that runs already, whose count is asked for.
-    Calls from several tasks or threads are carried out one after the other.
+    Writes to the stdin of a job. `accepted`: how many bytes the job got at its start. None: unknown, so the first write
+    asks the service. Calls from several tasks or threads are carried out one after the other.
     """
 
     def __init__(self, transport: Transport, machine_id: str, exec_id: str, accepted: int | None = None) -> None:
@@ -38,9 +38,9 @@ class JobStdin:
 
     def write(self, data: bytes | str, *, timeout: float | None = None) -> None:
         """
-        Appends bytes, or text as UTF-8. Returns when the job has accepted them, which takes as long as the command
-        does not read. Raises ConflictError when the job has ended or the command has closed its stdin. After a
-        TimeoutError a part of the bytes may have been accepted.
+        Writes bytes, or text as UTF-8. Returns when the job has accepted them; while the command does not read, this
+        waits. Raises ConflictError when the job has ended or the command has closed its stdin. After a TimeoutError,
+        the job may have accepted a part of the bytes.
         """
         content = memoryview(data.encode() if isinstance(data, str) else data)
         deadline = Deadline(timeout)
@@ -54,7 +54,7 @@ class JobStdin:
                 at += self._append(bytes(content[at : at + APPEND_BYTES]), deadline)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Ends stdin after all that was written. May be repeated."""
+        """Ends stdin after all bytes that were written before. It is no error to call it again."""
         deadline = Deadline(timeout)
         with self._lock:
             while not self._is_closed:
@@ -65,15 +65,15 @@ class JobStdin:
         offset = self._accepted
         if offset is None:
             offset = (self._put(0, b"", deadline, close=False))["next_offset"]
-        # When this call ends without an answer, the service may still carry out the request. So the next call asks for
-        # the count.
+        # If this call ends without an answer, the service may still carry out the request. Forget the count, so that
+        # the next call asks the service for it.
         self._accepted = None
         answer = self._put(offset, data, deadline, close=close)
         accepted = max(0, min(answer["next_offset"] - offset, len(data)))
         self._accepted = offset + accepted
         self._is_closed = answer["closed"]
         if accepted == 0 and not answer["closed"]:
-            # The command did not read for a while, or the service is about to stop.
+            # The command does not read at the moment, or the service is about to stop.
             if deadline.is_over:
                 raise TimeoutError(f"the command read no more of its stdin within {deadline.seconds:g} s")
             sleep(IDLE_SEC)

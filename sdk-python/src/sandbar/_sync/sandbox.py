@@ -22,7 +22,7 @@ from sandbar._sync.terminal_connection import TerminalConnection
 from sandbar.models import Exec, ExecCreate, Machine, MachineCreate, Snapshot
 from sandbar.results import ExecResult, exec_result
 
-#: The most bytes of stdin in the request that starts a command. More is sent after it.
+#: The most bytes of stdin in the request that starts a command. Later requests send the rest.
 STDIN_BYTES = 512 * 1024
 
 
@@ -32,8 +32,8 @@ class CreateOptions(MachineCreate, ClientOptions):
 
 class Sandbox:
     """
-    A machine. `create` makes one and `connect` finds one; without `client` each makes a client of its own, whose
-    settings are the arguments of Client. At the end of a `with` block the machine is destroyed.
+    A machine. `create` makes a new machine and `connect` finds an existing one. Without `client` both make a new
+    client; they accept the arguments of Client for it. At the end of a `with` block the machine is destroyed.
     """
 
     id: str
@@ -98,9 +98,9 @@ class Sandbox:
         self, command: str | Sequence[str], *, timeout: float | None = None, **options: Unpack[ExecOptions]
     ) -> ExecResult:
         """
-        Runs a command to its end: a text by `/bin/sh -c`, a sequence as it is. It returns also when the command fails:
-        see `exit_code`. A short command takes one request. `timeout_sec` ends the command; `timeout` (seconds) ends
-        only this call. Raises JobLostError when the machine died under the command.
+        Runs a command to its end. `/bin/sh -c` runs a text; a sequence is run directly. When the command fails, this
+        returns normally: see `exit_code`. A short command takes one request. `timeout_sec` ends the command; `timeout`
+        (seconds) ends only this call. Raises JobLostError when the machine stopped or died while the command ran.
         """
         deadline = Deadline(timeout)
         create, rest = _command(command, options)
@@ -111,7 +111,7 @@ class Sandbox:
                 job.stdin.write(rest, timeout=_left(deadline))
                 job.stdin.close(timeout=_left(deadline))
             except ConflictError:
-                # The command ended, or closed its stdin, before it read everything. Its result says the rest.
+                # The command ended, or closed its stdin, before it read everything. Its result shows whether it failed.
                 pass
             return job.result(timeout=_left(deadline))
         result = self.client.execs.run(self.id, timeout=timeout, **create)
@@ -179,7 +179,7 @@ class Sandbox:
             return
 
     def close(self) -> None:
-        """Closes the connections and keeps the machine. A client that was given stays open."""
+        """Closes the connections and keeps the machine. Does not close a client that the caller passed in."""
         if self._owns_client:
             self.client.close()
 
@@ -225,7 +225,7 @@ def _split(options: CreateOptions) -> tuple[ClientOptions, MachineCreate]:
 
 
 def _command(command: str | Sequence[str], options: ExecOptions) -> tuple[ExecCreate, bytes]:
-    """The body of the request that starts a command, and the bytes of stdin that have no room in it."""
+    """Returns the body of the request that starts a command, and the bytes of stdin that do not fit into it."""
     create: ExecCreate = {key: value for key, value in options.items() if key != "stdin"}  # type: ignore[assignment]
     if isinstance(command, str):
         create["command"] = command

@@ -34,7 +34,8 @@ class Snapshots:
         **spec: Unpack[SnapshotCreate],
     ) -> Snapshot:
         """
-        Takes a snapshot of a machine's disk, and with `memory` also of its processes. Returns when it can be used.
+        Takes a snapshot of a machine's disk, and with `memory` also of its processes. Returns when the snapshot is
+        ready.
         """
         request = Request(
             "POST",
@@ -55,7 +56,7 @@ class Snapshots:
         return self._transport.json(Machine, request)
 
     def delete(self, id: str, *, timeout: float | None = None) -> None:
-        """Deletes the snapshot. Machines that were created from it live on."""
+        """Deletes the snapshot. Machines that were created from it are not affected."""
         self._transport.run(Request("DELETE", _path(id), deadline=Deadline(timeout)), accept_not_found)
 
     def list(

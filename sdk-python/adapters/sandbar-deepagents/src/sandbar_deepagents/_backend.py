@@ -1,4 +1,4 @@
-"""The backend: what deepagents asks of a sandbox, done in a machine."""
+"""Implements the sandbox interface of deepagents with a machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbar._sync.sandbox import CreateOptions
 from ._run import run
 from ._user_files import DENIED, IS_DIRECTORY, NOT_FOUND, UserFileError, read_as, write_as
 
-#: How long a machine that `create` made lives, seconds, unless it is told otherwise.
+#: The default lifetime of a machine that `create` makes, seconds.
 EXPIRES_IN_SEC = 3600
 #: The longest time that the service runs a command, seconds.
 _TIMEOUT_MAX_SEC = 86_400
@@ -24,8 +24,8 @@ _CODES = {IS_DIRECTORY: "is_directory", NOT_FOUND: "file_not_found", DENIED: "pe
 
 class SandbarSandbox(BaseSandbox):
     """
-    A machine as the backend of an agent. `create` makes a machine, which is destroyed by `close` and at the end of a
-    `with` block; the constructor takes one that the caller made and keeps.
+    A machine as the backend of an agent. `create` makes a new machine; pass an existing machine to the constructor. In
+    both cases `close` and the end of a `with` block destroy the machine.
     """
 
     enable_capture_offload = True
@@ -39,8 +39,8 @@ class SandbarSandbox(BaseSandbox):
         max_output_bytes: int = 10 * 1024 * 1024,
     ) -> None:
         """
-        `user`: who runs commands and whose rights files are read and written with; default: the user of the image for
-        commands, and root for files. `timeout_sec`: ends a command that has no time-out of its own.
+        `user`: the user that runs commands, and reads and writes files. Default: the image's user for commands, and
+        root for files. `timeout_sec`: the limit of commands that are run without their own time-out.
         `max_output_bytes`: output after this many bytes is dropped, and the response says so.
         """
         self.sandbox = sandbox
@@ -58,8 +58,8 @@ class SandbarSandbox(BaseSandbox):
         **options: Unpack[CreateOptions],
     ) -> SandbarSandbox:
         """
-        Makes a machine, with the options of `Sandbox.create`. It expires after one hour unless `expires_in_sec` says
-        otherwise, so that a program that is killed leaves nothing.
+        Makes a machine, with the options of `Sandbox.create`. The machine expires after one hour unless
+        `expires_in_sec` says otherwise, so it does not stay for ever when the program is killed.
         """
         options.setdefault("expires_in_sec", EXPIRES_IN_SEC)
         sandbox = Sandbox.create(**options)
@@ -72,9 +72,9 @@ class SandbarSandbox(BaseSandbox):
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """
-        Runs a command by `/bin/sh -c`. `exit_code` is the command's own, 128+n when signal n ended it, 124 after
-        `timeout` (seconds, at most a day; 0: a day), and None when the machine died under it. Raises SandbarError when
-        the machine does not exist or is stopped.
+        Runs a command with `/bin/sh -c`. `timeout` is in seconds; the maximum is a day, and 0 means a day. `exit_code`
+        is that of the command, 128+n when signal n ended it, 124 after a time-out, and None when the machine stopped or
+        died meanwhile. Raises SandbarError when the machine does not exist or is stopped.
         """
         limit = self._timeout_sec if timeout is None else timeout
         seconds = min(limit, _TIMEOUT_MAX_SEC) if limit > 0 else _TIMEOUT_MAX_SEC
@@ -85,11 +85,11 @@ class SandbarSandbox(BaseSandbox):
         return ExecuteResponse(output=output, exit_code=ran.exit_code, truncated=ran.is_truncated)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Writes each file, with the directories of its path. A file that fails does not stop the others."""
+        """Writes each file, and makes missing directories. An error with one file does not stop the others."""
         return [FileUploadResponse(path=path, error=self._upload(path, content)) for path, content in files]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Reads each file. A file that fails does not stop the others."""
+        """Reads each file. An error with one file does not stop the others."""
         return [self._download(path) for path in paths]
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class SandbarSandbox(BaseSandbox):
         self.close()
 
     def _upload(self, path: str, content: bytes) -> str | None:
-        """Returns the reason for which the file was not written."""
+        """Writes one file. Returns the reason if that fails, else None."""
         if not posixpath.isabs(path):
             return "invalid_path"
         try:
@@ -130,14 +130,14 @@ class SandbarSandbox(BaseSandbox):
         return FileDownloadResponse(path=path, content=content)
 
     def _reason(self, path: str, error: Exception) -> str:
-        """A standard code of deepagents, or the text of the error when none fits."""
+        """Returns a standard error code of deepagents, or the text of the error when no code fits."""
         if isinstance(error, UserFileError):
             return _CODES.get(error.exit_code) or str(error)
         if isinstance(error, ValidationError):
             return "invalid_path"
         if not isinstance(error, SandbarError) or error.code not in ("not_found", "conflict"):
             return str(error)
-        # The same codes say that the machine is gone or stopped, or which kind of file the path is.
+        # These codes are ambiguous: either the machine is gone or stopped, or the path is missing or no regular file.
         try:
             if self.sandbox.exec(["test", "-d", path], timeout_sec=10).exit_code == 0:
                 return "is_directory"

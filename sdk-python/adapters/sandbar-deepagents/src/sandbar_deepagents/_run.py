@@ -11,7 +11,7 @@ from sandbar import JobLostError, Sandbox
 from sandbar.models import Exec, ExecCreate
 from sandbar.results import exec_result
 
-#: The duration of the first request, ms: below the 60 s after which many proxies close a silent connection.
+#: How long the first request waits for the command, ms. Many proxies close a silent connection after 60 s.
 _WAIT_MS = 30_000
 
 
@@ -21,15 +21,15 @@ class Ran(NamedTuple):
     output: bytes
     """Stdout and stderr, in the order written."""
     exit_code: int | None
-    """None: the machine died under the command, so nobody knows."""
+    """None when the machine stopped or died while the command ran."""
     is_truncated: bool
     is_timed_out: bool
 
 
 def run(sandbox: Sandbox, command: str, *, user: str | None, timeout_sec: int, max_bytes: int) -> Ran:
     """
-    Runs a command by `/bin/sh -c` to its end, also when its output is longer than `max_bytes`. A short command takes
-    one request. An exception of the caller, such as KeyboardInterrupt, ends the command.
+    Runs a command with `/bin/sh -c` and waits for its end, even when its output is longer than `max_bytes`. A short
+    command takes one request. An exception during the wait, such as KeyboardInterrupt, ends the command.
     """
     create: ExecCreate = {
         "command": command,

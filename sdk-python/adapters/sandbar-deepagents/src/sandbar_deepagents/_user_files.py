@@ -1,6 +1,6 @@
 """
-Files of a machine with the rights of one of its users. The files of the SDK are read and written with the rights of
-root.
+Reads and writes files of a machine with the rights of one of its users. The SDK itself accesses files with the rights
+of root.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class UserFileError(Exception):
 
 
 def read_as(sandbox: Sandbox, user: str, path: str) -> bytes:
-    """The bytes of the file. Raises UserFileError, and the errors of the SDK when the machine does not answer."""
+    """Returns the bytes of the file. Raises UserFileError, or an error of the SDK when the machine does not answer."""
     result = sandbox.exec(["/bin/sh", "-c", _READ, "sh", path], user=user, cwd="/")
     if result.exit_code != 0 or result.truncated:
         raise UserFileError(result.exit_code, result.stderr.strip() or "the file is too long")

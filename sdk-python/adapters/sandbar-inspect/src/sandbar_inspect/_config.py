@@ -8,7 +8,7 @@ from sandbar.models import MachineCreate
 
 
 class SandbarSandboxConfig(BaseModel):
-    """The settings of a sample's machine. What is not given is the default of the service."""
+    """The settings of a sample's machine. Settings that are not given have the defaults of the service."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -20,18 +20,18 @@ class SandbarSandboxConfig(BaseModel):
     snapshot_id: str | None = None
     """Boot from this snapshot."""
     env: dict[str, str] = Field(default_factory=dict)
-    """The environment of all commands."""
+    """Environment variables for all commands."""
     user: str | None = None
-    """Who runs commands that name no user, and whose rights files are read and written with. Default: the image's."""
+    """The user that runs commands by default, and reads and writes files. Default: the user of the image."""
     working_dir: str | None = None
-    """An absolute path, made when it is missing. Default: the image's working directory, else the user's home."""
+    """An absolute path. A missing directory is made. Default: the image's working directory, else the user's home."""
     expires_in_sec: int = 3600
-    """The machine is destroyed this long after its creation at the latest, also when the evaluation was killed."""
+    """The machine is destroyed this long after its creation at the latest, even if the evaluation is killed."""
     base_url: str | None = None
-    """The address of the service. Default: as in sandbar-sdk. The key is never part of a config."""
+    """The address of the service. Default: as in sandbar-sdk. A config has no API key."""
 
     def __hash__(self) -> int:
-        # Inspect uses configs as keys, and the environment is a dictionary.
+        # Inspect uses configs as dictionary keys. The default hash would fail, because `env` is a dictionary.
         return hash(self.model_dump_json())
 
     def machine(self, task_name: str) -> MachineCreate:
@@ -49,7 +49,7 @@ class SandbarSandboxConfig(BaseModel):
 
 
 def config_of(config: BaseModel | str | None) -> SandbarSandboxConfig:
-    """A text is the name of a stack. Raises TypeError for the config of another kind of sandbox."""
+    """Returns the config, or makes one from the name of a stack. Raises TypeError for another sandbox's config."""
     if config is None:
         return SandbarSandboxConfig()
     if isinstance(config, str):

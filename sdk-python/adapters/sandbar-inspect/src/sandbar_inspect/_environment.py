@@ -1,4 +1,4 @@
-"""The environment: what Inspect asks of a sandbox, done in a machine."""
+"""Implements the sandbox environment of Inspect with a machine."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _NOT_EXECUTABLE = 126
 
 @sandboxenv(name="sandbar")
 class SandbarSandboxEnvironment(SandboxEnvironment):
-    """A machine of its own for each sample. It needs asyncio, which is what Inspect runs on by default."""
+    """The machine of one sample; every sample gets a new machine. Needs asyncio, on which Inspect runs by default."""
 
     def __init__(self, sandbox: AsyncSandbox, config: SandbarSandboxConfig, working_dir: str, uid: str) -> None:
-        """See `start`, which finds out the last two."""
+        """Use `start`, which finds out `working_dir` and `uid`."""
         super().__init__()
         self.sandbox = sandbox
         self._user = config.user
@@ -50,7 +50,7 @@ class SandbarSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def start(cls, task_name: str, config: SandbarSandboxConfig) -> SandbarSandboxEnvironment:
-        """Makes a machine, and the working directory in it. Nothing is left when it fails."""
+        """Makes a machine, and the working directory in it. If that fails, destroys the machine."""
         client = AsyncClient(base_url=config.base_url, user_agent=_USER_AGENT)
         sandbox: AsyncSandbox | None = None
         try:
@@ -76,7 +76,7 @@ class SandbarSandboxEnvironment(SandboxEnvironment):
             raise
 
     async def destroy(self) -> None:
-        """Destroys the machine and closes the connections, also when the caller is being cancelled."""
+        """Destroys the machine and closes the connections, even while the caller is being cancelled."""
         with anyio.CancelScope(shield=True):
             try:
                 await self.sandbox.destroy()
@@ -96,9 +96,9 @@ class SandbarSandboxEnvironment(SandboxEnvironment):
         concurrency: bool = True,
     ) -> ExecResult[str]:
         """
-        The exit code is the command's own, and 128+n when signal n ended it. The service ends the command with all its
-        processes after `timeout`. It never loses a command, so a time-out is no reason to run it again, and
-        `timeout_retry` has no effect. Nor has `concurrency`: nothing runs on this computer.
+        The exit code is that of the command, or 128+n when signal n ended it. After `timeout` the service ends the
+        command with all its processes. `timeout_retry` has no effect: the service loses no commands, so a retry after a
+        time-out would not help. `concurrency` has no effect, because no process runs on this computer.
         """
         stdin = input.encode() if isinstance(input, str) else input
         create: ExecCreate = {"cwd": self._path(cwd or "."), "timeout_sec": _seconds(timeout), "env": env or {}}
@@ -106,7 +106,7 @@ class SandbarSandboxEnvironment(SandboxEnvironment):
             limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
             result = await self._run(cmd, stdin, create, user or self._user, limit)
         except sandbar.ValidationError as error:
-            # Such as a user or directory that does not exist: the command was not run.
+            # The command was not run, for example because the user or the directory does not exist.
             return ExecResult(success=False, returncode=_NOT_EXECUTABLE, stdout="", stderr=error.detail)
         if result.timed_out:
             raise TimeoutError(f"the command was ended after {timeout} s")
@@ -144,7 +144,7 @@ class SandbarSandboxEnvironment(SandboxEnvironment):
 
     @override
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
-        """The command of Sandbar's CLI that opens a terminal in the machine."""
+        """Returns the command of Sandbar's CLI that opens a terminal in the machine."""
         return SandboxConnection(type="sandbar", command=f"sandbar shell {self.sandbox.id}")
 
     @classmethod
@@ -194,7 +194,7 @@ class SandbarSandboxEnvironment(SandboxEnvironment):
             return await run(self.sandbox, cmd, stdin, create, limit, self._uid)
 
     async def _run_for_file(self, cmd: list[str], stdin: bytes | None) -> sandbar.ExecResult:
-        # One byte more than the longest file, which says that a file is longer.
+        # One byte more than the longest allowed file, to notice a file that is too long.
         limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE + 1
         return await self._run(cmd, stdin, {"cwd": "/", "timeout_sec": _TIMEOUT_MAX_SEC}, self._user, limit)
 
@@ -205,7 +205,7 @@ def _seconds(timeout: int | None) -> int:
 
 @contextmanager
 def _unavailable() -> Generator[None, None, None]:
-    """Says it in the way of Inspect when the machine is gone or the service does not answer."""
+    """Turns errors of a machine that is gone, or a service that does not answer, into SandboxUnavailableError."""
     try:
         yield
     except sandbar.ValidationError:

@@ -1,6 +1,6 @@
 """
-Files of a machine. Root's are read and written by the file API. Other users' are read and written by a command of that
-user, so that the kernel checks their rights.
+Reads and writes files of a machine. Root uses the file API. For another user, a command of that user reads or writes
+the file, so that the kernel checks the user's rights.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ cat > "$1"
 
 
 async def read_as_root(sandbox: AsyncSandbox, path: str) -> bytes:
-    """The bytes of a file. Raises as SandboxEnvironment.read_file does, and the errors of the SDK."""
+    """Returns the bytes of a file. Raises the errors of SandboxEnvironment.read_file and of the SDK."""
     content = bytearray()
     try:
         async for block in sandbox.files.stream(path):
@@ -49,7 +49,7 @@ async def read_as_root(sandbox: AsyncSandbox, path: str) -> bytes:
 
 
 async def write_as_root(sandbox: AsyncSandbox, path: str, content: bytes) -> None:
-    """Writes a file. Raises as SandboxEnvironment.write_file does, and the errors of the SDK."""
+    """Writes a file. Raises the errors of SandboxEnvironment.write_file and of the SDK."""
     try:
         await sandbox.files.write(path, content)
     except (NotFoundError, ConflictError) as error:
@@ -57,7 +57,7 @@ async def write_as_root(sandbox: AsyncSandbox, path: str, content: bytes) -> Non
 
 
 async def read_as_user(run: Run, path: str) -> bytes:
-    """As `read_as_root`, with the rights of the user that `run` runs commands as."""
+    """Like `read_as_root`, but with the rights of the user as whom `run` runs commands."""
     limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE + 1
     result = await run(["/bin/sh", "-c", _READ, "sh", path, str(limit)], None)
     _check(result, path)
@@ -66,7 +66,7 @@ async def read_as_user(run: Run, path: str) -> bytes:
 
 
 async def write_as_user(run: Run, path: str, content: bytes) -> None:
-    """As `write_as_root`, with the rights of the user that `run` runs commands as."""
+    """Like `write_as_root`, but with the rights of the user as whom `run` runs commands."""
     _check(await run(["/bin/sh", "-c", _WRITE, "sh", path], content), path)
 
 
@@ -82,7 +82,10 @@ def _check_length(content: bytes | bytearray) -> None:
 
 
 async def _raise_cause(sandbox: AsyncSandbox, path: str, error: NotFoundError | ConflictError) -> None:
-    """The two codes say which kind of file the path is, or that the machine is gone or stopped. Finds out which."""
+    """
+    Finds out what `error` means, and raises the fitting OSError. The service answers with the same codes when the path
+    is missing or no regular file, and when the machine is gone or stopped.
+    """
     is_directory = (await sandbox.exec(["/bin/sh", "-c", '[ -d "$1" ]', "sh", path], timeout_sec=10)).exit_code == 0
     if is_directory:
         raise IsADirectoryError(errno.EISDIR, "is a directory", path) from error

@@ -16,12 +16,13 @@ from sandbar import AsyncSandbox, ExecResult
 from sandbar.models import Exec, ExecCreate, ExecStarted
 from sandbar.results import OutputStream, exec_result
 
-#: The duration of the first request, ms. A command that takes longer is watched, so that its output has a limit.
+#: How long the first request waits for the command, ms. After that, the output is read while the command runs, so that
+#: too much output ends the command early.
 _WAIT_MS = 2000
-#: The most bytes of arguments, as JSON, and of input that the request may have. Its body may have 1 MiB in all.
+#: The most bytes of arguments (as JSON) and of input in the start request. Its whole body may have 1 MiB.
 _ARGUMENT_BYTES = 256 * 1024
 _INPUT_BYTES = 256 * 1024
-#: How much of the output an OutputLimitExceededError has.
+#: How many bytes of the output an OutputLimitExceededError contains.
 _SHOWN_BYTES = 16 * 1024
 
 
@@ -29,9 +30,9 @@ async def run(
     sandbox: AsyncSandbox, argv: Sequence[str], stdin: bytes | None, create: ExecCreate, limit: int, uid: str
 ) -> ExecResult:
     """
-    Runs a command to its end. A short command takes one request. When the caller is cancelled, the command is ended.
-    Raises OutputLimitExceededError, and ends the command, when a stream has more than `limit` bytes. `uid`: the user
-    that a command without a user of its own runs as.
+    Runs a command and waits for its end. A short command takes one request. If the caller is cancelled, ends the
+    command. If a stream has more than `limit` bytes, ends the command and raises OutputLimitExceededError. `uid`: the
+    default user of commands.
     """
     id = str(uuid.uuid4())
     create["exec_id"] = id
@@ -57,7 +58,7 @@ async def run(
 
 
 async def _output(sandbox: AsyncSandbox, started: ExecStarted, stream: OutputStream, limit: int) -> bytes:
-    """All bytes of a stream, of which the first page may be known."""
+    """Returns all bytes of a stream. `started` may contain the first page already."""
     page = started["output"][stream] if "output" in started else None
     output = bytearray(base64.b64decode(page["data"]) if page else b"")
     if page is None or not page["eof"]:
@@ -80,8 +81,8 @@ async def _prepared(
     sandbox: AsyncSandbox, argv: Sequence[str], stdin: bytes | None, owner: str
 ) -> AsyncGenerator[tuple[list[str], bytes | None], None]:
     """
-    The arguments and input that fit into a request. What is too long for it is put into files of the machine, which are
-    removed at the end. `owner`: the user that the command runs as, who alone may read the files.
+    Yields arguments and input that fit into a request. Arguments or input that are too long are put into files of the
+    machine, which are removed at the end. Only `owner`, the user that runs the command, may read these files.
     """
     prepared, sent = [*argv], stdin
     files: list[str] = []

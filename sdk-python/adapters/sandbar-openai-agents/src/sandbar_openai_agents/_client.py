@@ -1,4 +1,4 @@
-"""The client: makes sessions, takes them up again and deletes them."""
+"""The client: creates, resumes and deletes sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from ._session import SandbarSandboxSession
 
 
 class SandbarSandboxClient(BaseSandboxClient[SandbarSandboxClientOptions]):
-    """Sessions in machines of a Sandbar service. `aclose`, or the end of an `async with` block, closes connections."""
+    """
+    Manages sessions in machines of a Sandbar service. Its connections are closed by `aclose` or at the end of an
+    `async with` block.
+    """
 
     backend_id = "sandbar"
 
@@ -33,7 +36,7 @@ class SandbarSandboxClient(BaseSandboxClient[SandbarSandboxClientOptions]):
         instrumentation: Instrumentation | None = None,
         dependencies: Dependencies | None = None,
     ) -> None:
-        """The address and the key are found as sandbar-sdk does, unless they are given."""
+        """Without `base_url` or `api_key`, finds the address or the key in the same way as sandbar-sdk."""
         self._client = AsyncClient(base_url=base_url, api_key=api_key, user_agent="sandbar-openai-agents/0.1.0")
         self._instrumentation = instrumentation or Instrumentation()
         self._dependencies = dependencies
@@ -47,7 +50,7 @@ class SandbarSandboxClient(BaseSandboxClient[SandbarSandboxClientOptions]):
         manifest: Manifest | None = None,
         options: SandbarSandboxClientOptions,
     ) -> SandboxSession:
-        """Makes a machine. The caller deletes the session; otherwise the machine expires."""
+        """Makes a session with a new machine. If the caller does not delete the session, the machine expires."""
         used = self._validate_manifest_for_create(manifest or Manifest())
         session_id = uuid.uuid4()
         settings = MachineSettings(**{name: getattr(options, name) for name in MachineSettings.model_fields})
@@ -69,7 +72,7 @@ class SandbarSandboxClient(BaseSandboxClient[SandbarSandboxClientOptions]):
 
     @override
     async def delete(self, session: SandboxSession) -> SandboxSession:
-        """Destroys the machine, also when the session paused it. Raises the error of the service when that fails."""
+        """Destroys the machine, even if the session has paused it. Raises the error of the service if that fails."""
         inner = session._inner
         if not isinstance(inner, SandbarSandboxSession):
             raise TypeError("SandbarSandboxClient.delete expects a SandbarSandboxSession")
@@ -80,8 +83,8 @@ class SandbarSandboxClient(BaseSandboxClient[SandbarSandboxClientOptions]):
     @override
     async def resume(self, state: SandboxSessionState) -> SandboxSession:
         """
-        The session of this state, in its machine, which is started if it is stopped. When the machine is destroyed, the
-        session gets a new one, with the workspace of the state's snapshot.
+        Returns the session of this state. Starts its machine if that is stopped. If the machine is destroyed, the
+        session gets a new machine with the workspace from the snapshot of the state.
         """
         if not isinstance(state, SandbarSandboxSessionState):
             raise TypeError("SandbarSandboxClient.resume expects a SandbarSandboxSessionState")

@@ -1,4 +1,4 @@
-"""Which machine a session gets, and what finds it again."""
+"""The options of a session's machine, and the state with which the machine is found again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbar.models import MachineCreate
 
 
 class MachineSettings(BaseModel):
-    """The fields of a machine. What is not given is the default of the service."""
+    """The fields of a machine. Fields that are not given have the defaults of the service."""
 
     stack: str | None = None
     vcpus: int | None = None
@@ -30,7 +30,7 @@ class MachineSettings(BaseModel):
 
 
 class SandbarSandboxClientOptions(BaseSandboxClientOptions):
-    """The options of `SandbarSandboxClient.create`. What is not given is the default of the service."""
+    """The options of `SandbarSandboxClient.create`. Options that are not given have the defaults of the service."""
 
     type: Literal["sandbar"] = "sandbar"
     stack: str | None = None
@@ -41,17 +41,17 @@ class SandbarSandboxClientOptions(BaseSandboxClientOptions):
     snapshot_id: str | None = None
     """Boot from this snapshot."""
     env_vars: dict[str, str] = Field(default_factory=dict)
-    """The environment of all commands. The environment of the manifest wins."""
+    """Environment variables for all commands. The manifest can override them."""
     expires_in_sec: int = 3600
-    """The machine is destroyed this long after its creation at the latest, also when the program was killed."""
+    """The machine is destroyed this long after its creation at the latest, even if the program is killed."""
     pause_on_exit: bool = False
-    """Stop the machine at the end of the session, for `resume`, in place of destroying it. It still expires."""
+    """At the end of the session, stop the machine for a later `resume`, and do not destroy it. It still expires."""
     exposed_ports: tuple[int, ...] = ()
     exposed_port_url_ttl_s: int = 3600
 
 
 class SandbarSandboxSessionState(SandboxSessionState):
-    """What `resume` needs. It has no key of the service."""
+    """The state that `resume` needs. It does not contain the API key."""
 
     type: Literal["sandbar"] = "sandbar"
     machine_id: str

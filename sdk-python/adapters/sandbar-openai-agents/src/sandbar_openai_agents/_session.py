@@ -1,4 +1,4 @@
-"""The session: what the Agents SDK asks of a sandbox, done in a machine."""
+"""Implements the sandbox session of the Agents SDK with a machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from ._options import SandbarSandboxSessionState
 
 #: The longest time that the service runs a command, seconds.
 _TIMEOUT_MAX_SEC = 86_400
-#: How long the service may take, after the time of a command is over, to end it and answer, seconds.
+#: After the time-out of a command, the service may take so long to end the command and answer, seconds.
 _GRACE_SEC = 15
 _FAILURES = (SandbarError, JobLostError, sandbar.ConnectionError)
 
@@ -67,7 +67,7 @@ class SandbarSandboxSession(BaseSandboxSession):
         shell: bool | list[str] = True,
         user: str | User | None = None,
     ) -> ExecResult:
-        """As upstream, but `user` needs no sudo in the image: the service starts the command as that user."""
+        """Like the base class, but `user` needs no sudo in the image: the service starts the command as that user."""
         argv = self._prepare_exec_command(*command, shell=shell, user=None)
         return await self._run(argv, timeout, user.name if isinstance(user, User) else user)
 
@@ -78,7 +78,7 @@ class SandbarSandboxSession(BaseSandboxSession):
     async def _run(
         self, argv: list[str], timeout: float | None, user: str | None, *, cwd: str | None = None
     ) -> ExecResult:
-        """Raises ExecTimeoutError after `timeout` (seconds), when the command has ended with all its processes."""
+        """Runs a command. After `timeout` (seconds), ends all its processes and raises ExecTimeoutError."""
         id = str(uuid.uuid4())
         create: ExecCreate = {
             "argv": argv,
@@ -93,7 +93,7 @@ class SandbarSandboxSession(BaseSandboxSession):
             self.sandbox.id, timeout=None if timeout is None else create["timeout_sec"] + _GRACE_SEC, **create
         )
         try:
-            # The service counts whole seconds.
+            # The service accepts only whole seconds, so wait here if `timeout` has a fraction.
             ran = await asyncio.wait_for(call, timeout if timeout is not None and timeout % 1 else None)
             result = exec_result(ran.job, ran.stdout, ran.stderr)
         except (TimeoutError, asyncio.CancelledError) as error:
@@ -173,7 +173,7 @@ class SandbarSandboxSession(BaseSandboxSession):
                 await entry.mount_strategy.teardown_for_snapshot(entry, self, target)
                 mounted.append((entry, target))
             made = await self._run(["tar", *excludes, "-C", root.as_posix(), "-cf", path, "."], None, None, cwd="/")
-            # 1: a file changed while it was read. The archive has it as it was then.
+            # tar returns 1 when a file changed while it was read. The archive is still usable.
             if made.exit_code not in (0, 1):
                 context = {"reason": "tar_failed", "stderr": made.stderr.decode("utf-8", "replace")}
                 raise WorkspaceArchiveReadError(path=root, context=context)
@@ -205,7 +205,7 @@ class SandbarSandboxSession(BaseSandboxSession):
 
     @override
     async def _prepare_backend_workspace(self) -> None:
-        """Makes the workspace root, which is the working directory of all commands."""
+        """Makes the root directory of the workspace, where all commands run."""
         root = sandbox_path_str(self.state.manifest.root)
         try:
             await self.sandbox.files.mkdir(root)
