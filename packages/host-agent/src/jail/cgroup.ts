@@ -192,7 +192,8 @@ export class Cgroups {
     const deadline = performance.now() + RELEASE_TIMEOUT_MS;
     for (const group of this.#groupsOf(vmId)) {
       while (!removeGroup(group)) {
-        if (performance.now() > deadline) throw new Error(`processes of VM ${vmId} do not end: ${this.processesOf(vmId)}`);
+        if (performance.now() > deadline)
+          throw new Error(`processes of VM ${vmId} do not end: ${this.processesOf(vmId)}`);
         for (const pid of this.processesOf(vmId)) kill(pid);
         await delay(2);
       }
