@@ -66,7 +66,8 @@ export async function startVersitygw(): Promise<TestStore> {
         .sort(),
     fileOf: (key) => path.join(bucket, key),
     close: async () => {
-      server.kill();
+      // A gentle stop would wait for connections that the hosts keep open.
+      server.kill('SIGKILL');
       if (server.exitCode === null && server.signalCode === null) await once(server, 'exit');
       rmSync(root, { recursive: true, force: true });
     },
