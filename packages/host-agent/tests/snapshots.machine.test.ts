@@ -181,6 +181,18 @@ describe('snapshots on a host', () => {
       assert.equal(vm(), before);
     });
 
+    it('a restore of a running machine is refused on a full disk, and the machine runs on', async () => {
+      await ensure(ID, 1);
+      await take(1);
+      const before = vm();
+      host.room.isShort = true;
+      await assert.rejects(ensure(ID, 2, { restore: snapshotId(1) }), { code: 'fleet_capacity' });
+      assert.equal(vm(), before);
+      host.room.isShort = false;
+      await ensure(ID, 2, { restore: snapshotId(1) });
+      assert.notEqual(vm(), before);
+    });
+
     it('a restore leaves the replaced layers to the garbage collection and does not change the snapshot', async () => {
       await ensure(ID, 1);
       vm().write('a');

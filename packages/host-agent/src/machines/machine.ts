@@ -256,9 +256,11 @@ export class Machine {
    * changes nothing.
    */
   async #restore(snapshotId: string, generation: number): Promise<void> {
-    const { book, disk, volumes } = this.#parts;
+    const { book, disk, vm, volumes } = this.#parts;
     if (book.record.restoredGeneration >= generation) return;
     disk.checkRestore(snapshotId);
+    // The machine would not boot again on a full disk, so refuse the restore while it still runs.
+    if (vm.current) this.#host.room.refuseWhenShort();
     book.saveDurably({ generation });
     if (!volumes.isEmpty) await this.#lifecycle.powerOff();
     await this.#lifecycle.tearDown();

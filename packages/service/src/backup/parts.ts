@@ -25,10 +25,13 @@ export function partsOf({ home, cacheDir }: Pick<ServiceConfig, 'home' | 'cacheD
   const paths = homePaths(home);
   const below = (...files: string[]) => files.map((file) => path.relative(home, file));
   const keys = below(paths.secret, paths.credentials, paths.hostState, paths.fleet, paths.acme);
+  // Disks of machines may be based on files that were fetched from the object store.
+  const fetched = below(paths.blobs, paths.imageCopies, paths.snapshotCopies);
+  const disks = below(paths.machines, paths.volumes, paths.layers, paths.snapshots);
   return [
     { name: 'keys', root: home, entries: [...keys, 'addresses.json'] },
     { name: 'database', root: home, entries: below(paths.postgresData) },
-    { name: 'disks', root: home, entries: below(paths.machines, paths.volumes, paths.layers, paths.snapshots) },
+    { name: 'disks', root: home, entries: [...disks, ...fetched] },
     { name: 'images', root: cacheDir, entries: IMAGE_FOLDERS },
   ];
 }
