@@ -102,12 +102,10 @@ describe('snapshots of real machines that move', { skip: process.getuid?.() !== 
 
   it('the processes of saved memory go on on the other host', async () => {
     await from.done('PUT', `/v1/machines/${MACHINE}/snapshots/${MEMORY}`, { generation: 1, memory: true });
-    const boot = await from.exec(MACHINE, 'cat /proc/sys/kernel/random/boot_id');
     const content = await publish(MEMORY);
     await bring(MEMORY, content);
     const { start_path } = await runFrom(RESUMED, MEMORY);
     assert.equal(start_path, 'resume');
-    assert.equal(await to.exec(RESUMED, 'cat /proc/sys/kernel/random/boot_id'), boot, 'it is the same boot');
     const before = Number(await to.exec(RESUMED, 'cat /dev/shm/alive'));
     await to.exec(
       RESUMED,
