@@ -4,6 +4,7 @@
 // addresses that are signed for one object and some minutes, and never a credential of the store.
 import { type Static, Type } from 'typebox';
 import { OneOf, Timestamp, Uuid } from './fields.ts';
+import { LAYER_NAME_PATTERN, SHA256_PATTERN, WEB_ADDRESS_PATTERN } from './patterns.ts';
 import { SNAPSHOT_KINDS } from './snapshot.ts';
 
 /** Size of a part before it is compressed, in bytes. The last part of a blob may be shorter. */
@@ -13,14 +14,12 @@ export const STORED_PART_BYTES_MAX = PART_BYTES + 64 * 1024;
 /** How many parts of one blob are moved at once. */
 export const PART_LANES = 3;
 
-export const SHA256_PATTERN = '^[0-9a-f]{64}$';
 export const Sha256 = (description: string) => Type.String({ pattern: SHA256_PATTERN, description });
 
 /** Returns the number of parts of a blob of `bytes` bytes. */
 export const partCount = (bytes: number): number => Math.ceil(bytes / PART_BYTES);
 
-/** The name of a layer's file, and the names of the other files. */
-export const LAYER_NAME_PATTERN = '^layer/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
+/** The name of a layer's file. The names of the other files are listed below. */
 export const layerFileName = (layerId: string): string => `layer/${layerId}`;
 export const IMAGE_FILES = ['kernel', 'initramfs', 'rootfs'] as const;
 export type ImageFile = (typeof IMAGE_FILES)[number];
@@ -103,7 +102,11 @@ export const ImageContent = Type.Object(
 );
 export type ImageContent = Static<typeof ImageContent>;
 
-const SignedUrl = Type.String({ pattern: '^https?://', maxLength: 4096, description: 'Signed for this one request.' });
+const SignedUrl = Type.String({
+  pattern: WEB_ADDRESS_PATTERN,
+  maxLength: 4096,
+  description: 'Signed for this one request.',
+});
 
 /** Compresses one part of a file of a snapshot or image and puts it at `url`. */
 export const UploadPart = Type.Object(

@@ -36,6 +36,12 @@ export const HOST_TOKEN_PATTERN = '^sbh_[0-9A-Za-z]{43}\\.[0-9a-f]{32}$';
 /** HOST:PORT, where HOST is a name, an IPv4 address or an IPv6 address in brackets. */
 export const HOST_ADDRESS_PATTERN = '^(\\[[0-9A-Fa-f:.]+\\]|[0-9A-Za-z.-]+):[0-9]{1,5}$';
 
+/** 64 lower-case hexadecimal digits. */
+export const SHA256_PATTERN = '^[0-9a-f]{64}$';
+/** The name of a layer's file in the object store. */
+export const LAYER_NAME_PATTERN = '^layer/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
+export const WEB_ADDRESS_PATTERN = '^https?://';
+
 /** The parts of a validation message: "must be", `kind`, length limits such as " of at most 9 characters", `rule`. */
 type Words = { kind: string; rule?: string };
 
@@ -66,6 +72,9 @@ const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
   [DEVICE_CODE_PATTERN, { kind: 'a device code', rule: ' as POST /v1/auth/device/code answers it' }],
   [HOST_TOKEN_PATTERN, { kind: 'a join token', rule: ' as `sandbar admin host token` prints it' }],
   [HOST_ADDRESS_PATTERN, { kind: 'an address such as 10.0.0.5:7072 or [fd00::5]:7072' }],
+  [SHA256_PATTERN, { kind: 'a SHA-256 in 64 lower-case hexadecimal digits' }],
+  [LAYER_NAME_PATTERN, { kind: 'a name such as layer/019b7c1e-5f6a-7b3c-9d2e-4a1f0c8e7b65' }],
+  [WEB_ADDRESS_PATTERN, { kind: 'an address that begins with http:// or https://' }],
   [BASE64_PATTERN, { kind: 'base64 (RFC 4648, with padding, no line breaks)' }],
 ]);
 

@@ -8,13 +8,8 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, stat
 import { type FileHandle, mkdir, open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import {
-  type BlobProgress,
-  type DownloadPart,
-  PART_BYTES,
-  partCount,
-  SHA256_PATTERN,
-} from '@sandbar/contract/host-blobs.ts';
+import { type BlobProgress, type DownloadPart, PART_BYTES, partCount } from '@sandbar/contract/host-blobs.ts';
+import { SHA256_PATTERN } from '@sandbar/contract/patterns.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import { syncPath } from '../storage/durable.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
