@@ -77,6 +77,12 @@ describe('a replica whose facts about hosts are out of date', () => {
     assert.match(refused.json.detail, /vcpus must be at most 2, the cores of the largest host/);
   });
 
+  it('asks to retry, and blames no size, while the only host has joined and reported nothing yet', async () => {
+    await change(sql`cpus = 0`);
+    await app.hostTable.readAgain();
+    assert.deepEqual(refusalOf(await createMachine()), [503, 'host_unavailable']);
+  });
+
   it('uses an image that a host has since', async () => {
     const renamed = sql`images = jsonb_set(images, '{0,stack}', '"late"')`;
     await change(renamed);

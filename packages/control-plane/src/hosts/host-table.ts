@@ -160,13 +160,16 @@ function isAsReported(
   );
 }
 
-// JSON comes as text, because parsing the same images for each of a thousand hosts would take most of the time.
+// JSON comes as text, because parsing the same images for each of a thousand hosts would take most of the time. A host that
+// has joined has no processors in its row until its agent first reports them. It can take nothing until then, and must not
+// count as the largest host.
 const selectFacts = statement((db) =>
   db
     .selectFrom('hosts')
     .select(COLUMNS)
     .select([sql<string>`images::text`.as('images'), sql<string>`templates::text`.as('templates')])
     .where('removed_at', 'is', null)
+    .where('cpus', '>', 0)
     .orderBy('created_at')
     .orderBy('id'),
 );
