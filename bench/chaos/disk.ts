@@ -28,7 +28,7 @@ export class SmallDisk {
     return bavail * bsize;
   }
 
-  /** Takes all free blocks. What becomes free later can be used by others. */
+  /** Fills the disk with one file. Blocks that others free later stay free: the file does not grow. */
   fill(): void {
     try {
       run('fallocate', '--length', String(this.freeBytes() + MIB), this.#filler);

@@ -40,7 +40,7 @@ const LONGEST_WAIT_MS = 2_500;
 /** The streams below are those of the plan itself and of the clients (kills/run.ts). */
 const FIRST_STREAM = 1_000;
 
-/** Plans `count` faults. Each group of eight has every kind once, in an order of its own. */
+/** Plans `count` faults. Every eight faults in a row contain each kind once, in a random order. */
 export function planFaults(seed: number, count: number): PlannedFault[] {
   const random = createRandom(seed, 0);
   const plan: PlannedFault[] = [];

@@ -13,7 +13,7 @@ const NOTHING_TO_END = async () => {};
 
 export const killAgent: Fault = async ({ bed }) => killUntilEnd([bed.agent]);
 
-/** Kills one replica of the control plane, or all of them. */
+/** Kills one replica of the control plane, or all replicas at once. The seed decides which. */
 export const killControlPlane: Fault = async ({ bed, random }) => {
   const { replicas } = bed.fleet;
   const one = random.pick(replicas);

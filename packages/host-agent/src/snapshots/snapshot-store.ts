@@ -117,7 +117,10 @@ export class SnapshotStore {
     }
   }
 
-  /** Removes the copies that were not used for `ageMs`, and returns their ids. Machines made from them live on. */
+  /**
+   * Removes the copies of other hosts' snapshots that no machine was made from for `ageMs`. Returns their ids. Machines that
+   * were made from them keep their disks.
+   */
   removeOldCopies(ageMs: number): string[] {
     const oldest = Date.now() - ageMs;
     const old = this.copyIds().filter((id) => statSync(join(this.#copiesDir, id, RECORD)).mtimeMs < oldest);

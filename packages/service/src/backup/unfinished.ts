@@ -1,5 +1,5 @@
-// The file that says that a restore is under way: its name, its content, and the check that keeps a service from starting
-// on half of a back-up.
+// The file that a restore writes first and removes last. While it exists, the service refuses to start, because the data
+// directory may hold only a part of the back-up.
 import { existsSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { writeAtomically } from '../private-file.ts';
