@@ -46,6 +46,7 @@ const eventOf = (machine: MachineReport) => `${JSON.stringify({ type: 'machine',
 
 function sendEvents(reports: Iterable<MachineReport>, response: ServerResponse): void {
   response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+  response.flushHeaders();
   for (const report of reports) response.write(eventOf(report));
   response.write('{"type":"synced"}\n');
   const beat = setInterval(() => response.write('{"type":"heartbeat"}\n'), HEARTBEAT_MS);

@@ -109,7 +109,7 @@ export const DEFAULT_TIMING: Timing = {
   hostFactsMs: 1_000,
   reconcileMs: 2_000,
   reconcileJobsMs: 10_000,
-  compareMs: { machines: 60_000, others: 300_000 },
+  compareMs: { machines: 120_000, others: 300_000 },
   leaseTtlMs: 15_000,
   leaseRenewMs: 5_000,
   hostPollMs: 10_000,

@@ -4,11 +4,12 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer, type RequestListener } from 'node:http';
+import { createServer, type RequestListener, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { queryObjects } from 'node:v8';
 import { createHostClient, type HostClient, HostUnavailable } from '../src/hosts/client.ts';
 import { createTransport, readBytes, wasNeverSent } from '../src/hosts/transport.ts';
@@ -65,7 +66,10 @@ after(() => {
 async function listen(name: string, listener: RequestListener) {
   const socketPath = join(dir, name);
   const connections: Socket[] = [];
-  const server = createServer(listener).on('connection', (socket: Socket) => connections.push(socket));
+  // By itself, neither side closes an idle connection during a test.
+  const server = createServer({ keepAliveTimeout: 60_000 }, listener).on('connection', (socket: Socket) =>
+    connections.push(socket),
+  );
   server.listen(socketPath);
   await once(server, 'listening');
   closers.push(() => {
@@ -92,6 +96,28 @@ describe('the transport', () => {
     // The client may use two connections, because a connection becomes free only in the next turn of the event loop.
     assert(connections.length <= 2, `${connections.length} connections`);
     assert.equal(await ask(), 'answer 12');
+  });
+
+  it('closes connections without a request on demand, and no others', async () => {
+    const held: ServerResponse[] = [];
+    const { connections, transport } = await listen('idle', (request, response) => {
+      if (request.url === '/held') held.push(response.writeHead(200));
+      else response.end('answer');
+      if (request.url === '/held') response.write('begin ');
+    });
+    const stream = await transport.send({ method: 'GET', path: '/held' });
+    await readBytes(await transport.send(GET));
+    const [ofStream, idle] = connections;
+    assert(ofStream && idle);
+    // A connection is idle in the next turn of the event loop.
+    await delay(1);
+    const closed = once(idle, 'close', { signal: AbortSignal.timeout(10_000) });
+    transport.closeIdle();
+    await closed;
+    assert.equal((await readBytes(await transport.send(GET))).toString(), 'answer', 'a new connection is opened');
+    assert.equal(connections.length, 3);
+    held[0]?.end('end');
+    assert.equal((await readBytes(stream)).toString(), 'begin end');
   });
 
   it('sends a request at most twice, and says that it may have arrived', async () => {

@@ -66,8 +66,8 @@ export type HostClient = {
   /** Creates an empty data volume of `sizeGb` GiB. Does nothing if the volume exists. */
   ensureVolume(volumeId: string, sizeGb: number): Promise<HostVolume>;
   /**
-   * Deletes a volume; with `generation`, only a copy of that generation or an older one. Succeeds also when there is nothing to delete. Ends what is
-   * being sent and received of it.
+   * Deletes a volume; with `generation`, only a copy of that generation or an older one. Succeeds also when there is
+   * nothing to delete. Ends what is being sent and received of it.
    */
   deleteVolume(volumeId: string, generation?: number): Promise<void>;
   /**
@@ -153,6 +153,8 @@ export type HostClient = {
   installCertificate(certificate: AgentCertificate): Promise<void>;
   /** Opens the event stream. It ends or throws when the connection breaks. */
   events(signal: AbortSignal): AsyncIterable<HostEvent>;
+  /** Closes the connections that carry no call. The next call opens a new one. */
+  closeIdle(): void;
   close(): void;
 };
 
@@ -363,6 +365,7 @@ export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACI
       const call: Call = { method: 'GET', path: HOST_PATHS.events, signal };
       yield* readEvents(call, await send(call));
     },
+    closeIdle: transport.closeIdle,
     close: () => {
       transport.close();
       streams.close();

@@ -29,6 +29,8 @@ export type Hosts = {
   /** Ids of the hosts whose events this replica gets: their event stream is open and has sent the initial state. */
   listenedIds(): string[];
   setListened(hostId: string, isListened: boolean): void;
+  /** Closes the connections to a host on another computer that carry no call. The next call opens a new one. */
+  closeIdle(hostId: string): void;
   /** The client of the agent on this computer; undefined if there is none. */
   local: HostClient | undefined;
   /** The id of the host of this computer; undefined until its agent has answered. */
@@ -92,6 +94,7 @@ export function createHosts(db: Db, { local, clientOf }: HostClients, seenMs: nu
       if (isListened) listened.add(hostId);
       else listened.delete(hostId);
     },
+    closeIdle: (hostId) => remote.get(hostId)?.client.closeIdle(),
     local,
     localId: () => localId,
     recognise: (hostId) => {

@@ -55,6 +55,7 @@ export function createRemovedHost(): HostClient {
     events: async function* () {
       await refuse();
     },
+    closeIdle: () => undefined,
     close: () => undefined,
   };
 }

@@ -26,6 +26,8 @@ export type Answer = { status: number; headers: Dispatcher.ResponseData['headers
 export type Transport = {
   /** Sends a request. Repeats it once if the connection broke, unless `isSentOnce`. Rejects with the error of the connection. */
   send(call: Call): Promise<Answer>;
+  /** Closes the connections that carry no request. The next request opens a new one. */
+  closeIdle(): void;
   /** Aborts all unfinished requests. No request can be sent afterwards. */
   close(): void;
 };
@@ -51,6 +53,7 @@ export function createTransport(target: HostTarget): Transport {
         throw error;
       }
     },
+    closeIdle: () => connections.closeIdle(),
     close: () => connections.close(),
   };
 }
@@ -61,7 +64,7 @@ export function createTransport(target: HostTarget): Transport {
  */
 class Connections {
   readonly #target: HostTarget;
-  readonly #clients: Client[] = [];
+  #clients: Client[] = [];
   #isClosed = false;
 
   constructor(target: HostTarget) {
@@ -76,6 +79,12 @@ class Connections {
     const client = this.#create();
     this.#clients.push(client);
     return client;
+  }
+
+  closeIdle(): void {
+    const isIdle = ({ stats }: Client) => stats.size === 0;
+    for (const client of this.#clients.filter(isIdle)) void client.destroy();
+    this.#clients = this.#clients.filter((client) => !isIdle(client));
   }
 
   close(): void {

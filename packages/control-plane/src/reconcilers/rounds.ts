@@ -31,8 +31,9 @@ export type Rounds = {
 };
 
 /**
- * How many comparisons run at once, so that they leave connections to the database for requests. One that takes longer than `SLOW_MS` (because its host hangs) is not counted any
- * more, so it never delays other hosts.
+ * How many comparisons run at once, each of another host, so that they leave connections to the database for requests.
+ * One that takes longer than `SLOW_MS` (because its host hangs) is not counted any more, so it never delays other
+ * hosts.
  */
 const WIDTH = 6;
 const SLOW_MS = 1_000;
@@ -44,12 +45,27 @@ const OBJECTS_PER_SEC = 1_000;
 const HOST_OBJECTS = 300;
 /** Pauses differ by a tenth at random, so that the comparisons of hosts that were found together spread out. */
 const SPREAD = 0.1;
+/**
+ * A comparison also runs when another one of its host does, if this part or less of its pause is left. So those of one
+ * host follow each other on one connection.
+ */
+const TOGETHER = 0.15;
+/**
+ * From this number of hosts on, the connections of a host are closed after its comparisons. The next ones open a new
+ * connection, which takes about 1 ms of processor time; an idle one would take 75 KB. With fewer hosts they stay open,
+ * so that requests find them. (Measured by bench/fleet/idle.ts.)
+ */
+const MANY_HOSTS = 100;
 
 type Slot = {
   hostId: string;
   comparison: Comparison;
   compare: () => Promise<Compared>;
   dueAt: number;
+  /** When it ran last, on the clock of `performance.now()`. */
+  startedAt: number;
+  /** The last pause, in milliseconds. */
+  pauseMs: number;
   size: number;
   running: Promise<void> | undefined;
 };
@@ -59,15 +75,15 @@ export function createRounds(app: App, comparisons: readonly Comparison[]): Roun
   /** How many objects of all hosts each comparison compares in a round. */
   const objects = new Map<Comparison, number>();
   const running = new Set<Promise<void>>();
-  /** How many comparisons run and are not slow. */
-  let atWork = 0;
+  /** The hosts with a comparison that runs and is not slow. */
+  const atWork = new Set<string>();
   /** Whether comparisons that are due wait for others to end. Then the next search begins where the last one ended. */
   let isFull = false;
   let next = 0;
 
   const begin = (hostId: string): Slot[] =>
     comparisons.map((comparison) => ({
-      ...{ hostId, comparison, compare: comparison.begin(hostId), dueAt: 0, size: 0 },
+      ...{ hostId, comparison, compare: comparison.begin(hostId), dueAt: 0, startedAt: 0, pauseMs: 0, size: 0 },
       running: undefined,
     }));
   /** Begins with the hosts that this replica has begun to listen to, and forgets the others. */
@@ -77,16 +93,7 @@ export function createRounds(app: App, comparisons: readonly Comparison[]): Roun
     for (const { comparison, size } of all())
       objects.set(comparison, (objects.get(comparison) ?? 0) + HOST_OBJECTS + size);
   };
-  /**
-   * All slots: the first comparison of each host, then the second one of each, and so on. So when many hosts are due,
-   * comparisons of different hosts run at once, and those of one host follow each other on one connection. In the order
-   * of the hosts, a replica that begins to listen would open a TLS connection for each comparison of each host, and keep
-   * it for a minute.
-   */
-  const all = () => {
-    const ofHosts = [...slots.values()];
-    return comparisons.flatMap((_, kind) => ofHosts.flatMap((ofHost) => ofHost[kind] ?? []));
-  };
+  const all = () => [...slots.values()].flat();
 
   const pauseAfter = ({ comparison }: Slot, { isSettled }: Compared): number => {
     const { shortest, longest } = comparison.pauseMs;
@@ -94,17 +101,31 @@ export function createRounds(app: App, comparisons: readonly Comparison[]): Roun
     const roundMs = ((objects.get(comparison) ?? 0) / OBJECTS_PER_SEC) * 1_000;
     return Math.max(shortest, Math.min(roundMs, longest)) * (1 + SPREAD * (Math.random() - 0.5));
   };
+  /** Makes other comparisons of the host due that would be due soon. */
+  const joinOthers = (hostId: string, now: number) => {
+    for (const other of slots.get(hostId) ?? []) {
+      if (other.dueAt - now < other.pauseMs * TOGETHER) other.dueAt = Math.min(other.dueAt, now);
+    }
+  };
+  const isIdle = (hostId: string, now: number): boolean =>
+    (slots.get(hostId) ?? []).every(({ running, dueAt }) => !running && dueAt > now);
+  /** Closes the connections of a host whose comparisons have ended, if there are many hosts. */
+  const closeConnections = (hostId: string) => {
+    if (slots.size >= MANY_HOSTS && isIdle(hostId, performance.now())) app.hosts.closeIdle(hostId);
+  };
   const run = (slot: Slot): Promise<void> => {
     const { hostId, comparison } = slot;
+    slot.startedAt = performance.now();
+    joinOthers(hostId, slot.startedAt);
     slot.dueAt = Number.POSITIVE_INFINITY;
-    atWork++;
+    atWork.add(hostId);
     let isCounted = true;
-    const stopCounting = () => {
-      if (isCounted) atWork--;
-      isCounted = false;
-    };
     const makeRoom = () => {
-      stopCounting();
+      if (!isCounted) return;
+      isCounted = false;
+      atWork.delete(hostId);
+      // Those of one host follow each other, on one connection.
+      startDueOf(hostId);
       if (isFull) startDue();
     };
     const slow = setTimeout(makeRoom, SLOW_MS).unref();
@@ -120,9 +141,11 @@ export function createRounds(app: App, comparisons: readonly Comparison[]): Roun
       }
       slot.size = compared.size;
       slot.running = undefined;
+      slot.pauseMs = pauseAfter(slot, compared);
       // If the host was suspected meanwhile, it is due already.
-      slot.dueAt = Math.min(slot.dueAt, performance.now() + pauseAfter(slot, compared));
+      slot.dueAt = Math.min(slot.dueAt, performance.now() + slot.pauseMs);
       clearTimeout(slow);
+      closeConnections(hostId);
       makeRoom();
       if (slot.dueAt === 0) startDue();
     };
@@ -131,19 +154,31 @@ export function createRounds(app: App, comparisons: readonly Comparison[]): Roun
     slot.running = ended;
     return ended;
   };
+  /** Returns the comparison of a host that is due and that ran least recently. */
+  const dueOf = (hostId: string, now: number): Slot | undefined => {
+    const due = slots.get(hostId)?.filter(({ running, dueAt }) => !running && dueAt <= now);
+    return due?.toSorted((one, other) => one.startedAt - other.startedAt)[0];
+  };
+  /** Starts the next comparison of a host, if one is due. */
+  const startDueOf = (hostId: string) => {
+    const due = app.closing.aborted ? undefined : dueOf(hostId, performance.now());
+    if (due) void run(due);
+  };
   const startDue = () => {
     if (app.closing.aborted) return;
     const now = performance.now();
-    const list = all();
+    const hostIds = [...slots.keys()];
     const first = next;
-    for (let step = 0; step < list.length; step++) {
-      const index = (first + step) % list.length;
-      const slot = list[index];
-      if (!slot || slot.running || slot.dueAt > now) continue;
-      isFull = atWork >= WIDTH;
+    for (let step = 0; step < hostIds.length; step++) {
+      const index = (first + step) % hostIds.length;
+      const hostId = hostIds[index] ?? '';
+      // The next comparison of a host that is at work starts when that one ends.
+      const due = atWork.has(hostId) ? undefined : dueOf(hostId, now);
+      if (!due) continue;
       next = index;
+      isFull = atWork.size >= WIDTH;
       if (isFull) return;
-      void run(slot);
+      void run(due);
     }
     isFull = false;
   };

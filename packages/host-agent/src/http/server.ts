@@ -261,6 +261,8 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     const response = reply.raw;
     const send = (event: HostEvent) => response.write(`${JSON.stringify(event)}\n`);
     response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+    // In a packet of their own: the control plane keeps the packet with the headers as long as the stream is open.
+    response.flushHeaders();
     machines.events.on('event', send);
     const heartbeat = setInterval(() => send({ type: 'heartbeat' }), HEARTBEAT_MS);
     request.raw.socket.on('close', () => {
