@@ -94,6 +94,8 @@ const made = { account_id: 'a1', api_key: 'sbr_k', email: 'a@example.test', pass
 let server: Server;
 let calls: string[];
 let refusal: { status: number; body: string } | undefined;
+/** Called with each request, which is not answered then. */
+let silence: (() => void) | undefined;
 
 before(async () => {
   const { adminSocket } = homePaths(home);
@@ -102,6 +104,7 @@ before(async () => {
     const body = Buffer.concat(await request.toArray()).toString();
     const path = request.url ?? '';
     calls.push(`${request.method} ${path}${body === '' ? '' : ` ${body}`}`);
+    if (silence) return silence();
     const answer = (status: number, text: string) =>
       response.writeHead(status, { 'content-type': 'application/json' }).end(text);
     if (refusal) return answer(refusal.status, refusal.body);
@@ -126,13 +129,16 @@ after(() => {
 beforeEach(() => {
   calls = [];
   refusal = undefined;
+  silence = undefined;
 });
 
-async function admin(line: string, env: Record<string, string> = {}) {
+function start(line: string, env: Record<string, string> = {}) {
   const args = line.split(' ').filter(Boolean);
-  const child = spawn(process.execPath, [CLI, 'admin', ...args], {
-    env: { ...process.env, SANDBAR_HOME: home, ...env },
-  });
+  return spawn(process.execPath, [CLI, 'admin', ...args], { env: { ...process.env, SANDBAR_HOME: home, ...env } });
+}
+
+async function admin(line: string, env: Record<string, string> = {}) {
+  const child = start(line, env);
   const [out, error, [code]] = await Promise.all([
     child.stdout.toArray(),
     child.stderr.toArray(),
@@ -266,18 +272,27 @@ describe('sandbar admin', () => {
     assert.equal(JSON.parse((await admin(`${line} --json`)).stdout).is_new, false);
   });
 
-  it('credit > without a reference makes a new one each time, and names it when the outcome is unknown', async () => {
+  it('credit > without a reference makes a new one each time, prints it, and names it again when the outcome is unknown', async () => {
     const line = 'account credit a1 --eur 12.5 --as top-up';
-    assert.equal((await admin(line)).stderr, '');
+    const [, printed] = /^sandbar: this credit has the reference (\S+)\n$/.exec((await admin(line)).stderr) ?? [];
     refusal = { status: 503, body: JSON.stringify({ code: 'host_unavailable', detail: 'The outcome is unknown.' }) };
     const { code, stderr } = await admin(line);
     const [first, second] = calls.map((call) => JSON.parse(call.slice(call.indexOf('{'))));
-    assert.deepEqual([first.eur, first.as], ['12.5', 'top-up']);
+    assert.deepEqual([first.eur, first.as, first.reference], ['12.5', 'top-up', printed]);
     assert.notEqual(first.reference, second.reference);
     assert.equal(code, 1);
     assert.ok(stderr.includes(`--reference '${second.reference}'`), stderr);
     refusal = { status: 409, body: JSON.stringify({ code: 'conflict', detail: 'No.' }) };
     assert.doesNotMatch((await admin(line)).stderr, /--reference/);
+  });
+
+  it('credit > without a reference has printed it when the command is killed before the answer', async () => {
+    const child = start('account credit a1 --eur 5 --as bonus');
+    silence = () => child.kill('SIGKILL');
+    const [stderr] = await Promise.all([child.stderr.toArray(), once(child, 'close')]);
+    const [call = ''] = calls;
+    const { reference } = JSON.parse(call.slice(call.indexOf('{')));
+    assert.ok(Buffer.concat(stderr).toString().includes(reference));
   });
 
   it('says whether an account is an operator', async () => {

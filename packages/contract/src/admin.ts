@@ -259,6 +259,7 @@ export const AUDIT_AREAS = [
   'idempotency key',
   'ledger',
   'meter',
+  'publication',
 ] as const;
 export type AuditArea = (typeof AUDIT_AREAS)[number];
 

@@ -200,6 +200,18 @@ export const OUTPUT_HEADERS = {
 
 export const HostMachineParams = Type.Object({ id: Uuid() });
 export const HostJobParams = Type.Object({ id: Uuid(), job_id: Uuid() });
+/**
+ * A parameter of the query and no field of {@link EnsureMachine}, because an agent of an earlier version refuses a body
+ * with an unknown field but ignores an unknown parameter.
+ */
+export const HostMachineEnsureQuery = Type.Object({
+  only_if_running: Type.Optional(
+    Type.Boolean({
+      description:
+        'Change the machine only while it runs. If it has ended, nothing is changed or started, and the answer is a 409.',
+    }),
+  ),
+});
 export const HostMachineDeleteQuery = Type.Object({
   generation: Type.Integer({ minimum: 1 }),
   keep_volume_id: Type.Optional(

@@ -246,7 +246,7 @@ describe('account delete', () => {
       ];
       const removed = await remove(id);
       assert.equal(removed.status, 200);
-      for (const { status } of await Promise.all(changes)) assert(status < 500, `${status}`);
+      for (const { status, json } of await Promise.all(changes)) assert(status < 500, JSON.stringify(json));
     }
   });
 });

@@ -1,11 +1,13 @@
 // Tests snapshots in an object store: they are published once, other hosts fetch them when a machine is made there, and
 // damage and cuts on the way are noticed.
 import assert from 'node:assert/strict';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { sql } from 'kysely';
 import { bringSnapshot } from '../src/blobs/bring.ts';
 import { findImagePublication, listBlobs, listParts } from '../src/blobs/store.ts';
+import { createAuditActs } from './support/audit.ts';
 import { diskText, startBlobBed, writeDisk } from './support/blob-bed.ts';
 
 const bed = await startBlobBed(3, { blobsMs: { every: 100, kept: 3_600_000, images: 100, strays: 3_600_000 } });
@@ -131,6 +133,61 @@ describe('a snapshot in the object store', () => {
   });
 });
 
+describe('a store that takes nothing', () => {
+  const { look, fix } = createAuditActs(bed);
+  const found = async () => (await look()).findings.filter(({ area }) => area === 'publication');
+  const failing = async (kind: string) => {
+    const { port } = bed.plane.metricsAddress;
+    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    return Number(new RegExp(`^sandbar_publications_failing\\{kind="${kind}"\\} (\\d+)$`, 'm').exec(text)?.[1]);
+  };
+
+  const bucket = store.fileOf('');
+  const setAway = () => renameSync(bucket, `${bucket}.away`);
+  const setBack = () => renameSync(`${bucket}.away`, bucket);
+
+  it('is a finding of the audit with the last error and a metric, until it takes things again', async () => {
+    setAway();
+    const { id } = await makeSnapshot('not stored');
+    try {
+      await first().addImage('kept', 'not stored');
+      await settled(async () => (await found()).length === 2);
+      const findings = (await found()).toSorted((one, other) => (one.subject < other.subject ? -1 : 1));
+      assert.deepEqual(
+        findings.map(({ host_id, subject, fix }) => [host_id, subject, fix]),
+        [id, 'kept'].map((subject) => [first().id, subject, 'try it now']),
+      );
+      const [ofSnapshot = '', ofImage = ''] = findings.map(({ detail }) => detail);
+      assert.match(
+        ofSnapshot,
+        /^The snapshot is not in the object store after \d+ failed attempts\. The last error: .*404/,
+      );
+      assert.match(ofImage, /^The image is not in the object store after \d+ failed attempts\. The last error: .*404/);
+      assert.doesNotMatch(ofSnapshot + ofImage, /http|X-Amz/);
+      await settled(async () => (await failing('snapshot')) === 1 && (await failing('image')) === 1);
+      const inAnHour = { due_at: sql<Date>`now() + interval '1 hour'` };
+      await db.updateTable('publications').set(inAnHour).where('failures', '>', 5).execute();
+    } finally {
+      setBack();
+    }
+    await fix();
+    await settled(() => isPublished(id));
+    await settled(async () => (await found()).length === 0);
+    await settled(async () => (await failing('snapshot')) === 0 && (await failing('image')) === 0);
+  });
+
+  it('is no finding when a publication is not possible, or when its snapshot is in error', async () => {
+    const { id } = await published('not possible');
+    const row = db.updateTable('publications').where('id', '=', id);
+    await row.set({ published_at: null, failures: 9, due_at: null }).execute();
+    assert.deepEqual(await found(), []);
+    await row.set({ due_at: sql<Date>`now() + interval '1 hour'` }).execute();
+    assert.equal((await found()).length, 1);
+    await db.updateTable('snapshots').set({ state: 'error' }).where('id', '=', id).execute();
+    assert.deepEqual(await found(), []);
+  });
+});
+
 describe('saved memory in the object store', () => {
   it('goes on on a host with the same processor, and on no other', async () => {
     const { id } = await makeSnapshot('with memory', { memory: true });
@@ -164,7 +221,8 @@ describe('an image in the object store', () => {
     for (let count = 0; count < 4; count++) {
       assert.equal(await hostOf(await makeMachine({ stack: 'tool' })), first().id);
     }
-    assert.equal((await api('GET', '/v1/images')).json.images.length, 2);
+    const { images } = (await api('GET', '/v1/images')).json;
+    assert.equal(images.filter((image: { stack: string }) => image.stack === 'tool').length, 1);
   });
 
   it('is the newest one, and the older one is removed from the store when nothing needs it', async () => {

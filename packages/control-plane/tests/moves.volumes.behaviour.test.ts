@@ -98,6 +98,27 @@ describe('an attach to a machine on another host', () => {
     await checkIsOn(answers[0]?.status === 200 ? second : third, volume);
   });
 
+  it('while the volume moves for another attach is refused at once, on the same host too, and the first one gets it', async () => {
+    const volume = await volumeOn(first);
+    const [winner, beside, elsewhere] = [await machineOn(second), await machineOn(second), await machineOn(third)];
+    const before = third.changeCount;
+    first.fault('sendCopy', 'hang', 1);
+    const attaching = acts.attach(volume.id, winner);
+    await bed.settled(() => first.calls.some((call) => call.operation === 'sendCopy' && call.machineId === volume.id));
+    for (const machine of [beside, elsewhere]) {
+      const answer = await acts.attach(volume.id, machine);
+      assert.deepEqual(refusalOf(answer), [409, 'conflict']);
+      assert.match(answer.json.detail, new RegExp(`is moving to the host of machine ${winner}, to be attached there`));
+    }
+    first.release();
+    assert.equal((await attaching).status, 200);
+    await moves.settled();
+    await checkIsOn(second, volume);
+    assert.equal(third.changeCount, before, 'nothing was copied to the third host');
+    assert.equal((await acts.detach(volume.id)).status, 200);
+    assert.equal((await acts.attach(volume.id, elsewhere)).status, 200);
+  });
+
   it('is 503 while a host does not answer, goes on in the background, and a retry gets the result', async () => {
     const volume = await volumeOn(first);
     const machine = await machineOn(second);

@@ -452,6 +452,34 @@ describe('attach', () => {
     }
   });
 
+  it('and a detach do not bring back a machine that ends after the host was asked about it (CTL-6)', async () => {
+    for (const [status, state] of [
+      ['failed', 'error'],
+      ['stopped', 'stopped'],
+    ] as const) {
+      for (const change of ['attach', 'detach']) {
+        const machineId = await makeMachine();
+        const id = change === 'attach' ? await makeVolume() : await attached(machineId);
+        host.isMute = true;
+        host.fault('get', 'answerLate', 1);
+        const asked = host.callsOf('get');
+        const changing = change === 'attach' ? attach(id, machineId) : detach(id);
+        await bed.settled(() => host.callsOf('get') > asked);
+        // The answer says that the machine runs, but it ends before the next call.
+        host.end(machineId, status, 'It ended.');
+        host.release();
+        const answer = await changing;
+        host.isMute = false;
+        assert.deepEqual(refusalOf(answer), [409, 'conflict'], `${change}, ${status}: ${answer.text}`);
+        assert.match(answer.json.detail, /the machine does not run/);
+        assert.equal((await api('GET', `/v1/machines/${machineId}`)).json.state, state);
+        assert.equal(host.machines.get(machineId)?.report.status, status);
+        assert.equal((await shown(id)).state, change === 'attach' ? 'available' : 'attached');
+        await checkAll(bed);
+      }
+    }
+  });
+
   it('that the machine dies of is undone, and the machine stays dead (CTL-6)', async () => {
     const [id, machineId] = [await makeVolume(), await makeMachine()];
     host.fault('ensure', 'hangThenFail', 1);

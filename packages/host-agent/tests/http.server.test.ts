@@ -39,6 +39,16 @@ describe('host API', () => {
     assert.deepEqual([unknown.statusCode, unknown.json().code], [404, 'not_found']);
   });
 
+  it('starts nothing when a machine must run already, and ignores a parameter of a later version', async () => {
+    const payload = { generation: 1, desired: 'running', spec: SPEC };
+    const put = (id: string, query: string) =>
+      server.inject({ method: 'PUT', url: `/v1/machines/${id}?${query}`, payload });
+    const absent = await put(JOB, 'only_if_running=true');
+    assert.deepEqual([absent.statusCode, absent.json().code], [409, 'conflict']);
+    assert.equal((await put(ID, 'only_if_running=true')).statusCode, 200);
+    assert.equal((await put(ID, 'later_condition=true')).statusCode, 200);
+  });
+
   it('has a route for every path of the contract', () => {
     const routes = server.printRoutes({ commonPrefix: false });
     for (const path of Object.values(HOST_PATHS))

@@ -77,6 +77,28 @@ describe('volumes of a machine', () => {
     check({});
   });
 
+  it('of a machine that must run for the change are not changed when it has ended, and it is not started', async () => {
+    const add = (id = ID) =>
+      host.registry.ensure(
+        id,
+        { generation: ++generation, desired: 'running', spec: SPEC, volumes: [at(ONE, '/data')] },
+        { onlyIfRunning: true },
+      );
+    await assert.rejects(add(), refusal('conflict', /does not run/));
+    assert.deepEqual(host.registry.reports(), [], 'it is not created');
+    await run([]);
+    await add();
+    check({ [ONE]: '/data' });
+    await run([]);
+    const first = generation;
+    vm().exitByItself({ cause: 'died', reason: 'QEMU crashed' });
+    await until('the machine has failed', () => host.registry.get(ID).report().status === 'failed');
+    await assert.rejects(add(), refusal('conflict', /does not run: it is failed: QEMU crashed/));
+    const { status, generation: last } = host.registry.get(ID).report();
+    assert.deepEqual([status, last, recorded()], ['failed', first, []]);
+    assert.equal(host.hypervisor.running.get(ID), undefined);
+  });
+
   it('are mounted parents first and unmounted children first, also at every start', async () => {
     await run([]);
     const nested = [at(ONE, '/data/inner/most'), at(TWO, '/data'), at(THREE, '/data/inner')];

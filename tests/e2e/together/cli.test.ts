@@ -1,10 +1,12 @@
 // Tests the `sandbar` command against the running service.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, request } from 'node:http';
 import { describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
+import type { MachineState } from '@sandbar/contract/machine-states.ts';
 import { BASE_URL, expectStatus, until } from '../support/service.ts';
 
 const CLI = new URL('../../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
@@ -37,17 +39,21 @@ async function startRelay(): Promise<{ url: string; requests: string[]; close: (
   return { url: `http://127.0.0.1:${port}`, requests, close: () => server.close() };
 }
 
-async function machineCount(): Promise<number> {
-  return (await expectStatus<{ machines: Machine[] }>(200, 'GET', '/v1/machines')).machines.length;
+/** The machines with this name in the given state, by default in all states but destroyed. */
+async function machinesNamed(name: string, state?: MachineState): Promise<Machine[]> {
+  const query = new URLSearchParams({ name, ...(state === undefined ? {} : { state }) });
+  return (await expectStatus<{ machines: Machine[] }>(200, 'GET', `/v1/machines?${query}`)).machines;
 }
 
 describe('sandbar', () => {
   it('run prints what the command prints and leaves no machine', async () => {
-    const before = await machineCount();
-    const { code, stdout } = await sandbar(['run', '--memory', '256', '--', 'uname', '-a']);
+    // Other test files create machines in the same account at the same time, so look only for the one of this run.
+    const name = `run-${randomUUID()}`;
+    const { code, stdout } = await sandbar(['run', '--memory', '256', '--name', name, '--', 'uname', '-a']);
     assert.equal(code, 0);
     assert.match(stdout, /^Linux .*cloud-amd64.*GNU\/Linux\n$/);
-    assert.equal(await machineCount(), before);
+    assert.deepEqual(await machinesNamed(name), []);
+    assert.equal((await machinesNamed(name, 'destroyed')).length, 1);
   });
 
   it('run starts the command with a request that waits for its output, and merges it when told to', async () => {
@@ -81,8 +87,7 @@ describe('sandbar', () => {
 
   it('Ctrl-C while the machine is being created leaves no machine', async () => {
     const name = 'interrupted-create';
-    const named = async () =>
-      (await expectStatus<{ machines: Machine[] }>(200, 'GET', `/v1/machines?name=${name}`)).machines;
+    const named = () => machinesNamed(name);
     const child = spawn(process.execPath, [CLI, 'run', '--memory', '256', '--name', name, '--', 'sleep', '100']);
     const ended = new Promise((resolve) => child.on('close', resolve));
     await until('the create is under way', async () => (await named()).length > 0);
@@ -93,8 +98,7 @@ describe('sandbar', () => {
 
   it('a run that is killed leaves a machine that ends by itself', async () => {
     const name = 'killed-run';
-    const named = async () =>
-      (await expectStatus<{ machines: Machine[] }>(200, 'GET', `/v1/machines?name=${name}`)).machines;
+    const named = () => machinesNamed(name);
     const env = { ...process.env, SANDBAR_RUN_LEASE_SEC: '10' };
     const command = ['run', '--memory', '256', '--name', name, '--', 'sleep', '1000'];
     const child = spawn(process.execPath, [CLI, ...command], { env });

@@ -23,7 +23,7 @@ export function defineMoney(command: Command): void {
     )
     .option('--note <text>', 'the reason, which the account can read')
     .option('--json', 'print the answer as JSON')
-    .action(async (id, { json, reference = randomUUID(), ...credit }) => {
+    .action(async (id, { json, reference = newReference(), ...credit }) => {
       const request = { ...onlyGiven(credit), reference };
       const account = await callAdmin<AccountCredited>(`${pathOf(id)}/credit`, request).catch((error: unknown) => {
         if (!isCertain(error))
@@ -42,6 +42,16 @@ export function defineMoney(command: Command): void {
     .action(async (id, mode, { json }) => {
       printDetails(await callAdmin(`${pathOf(id)}/billing`, { billing_mode: mode }), json);
     });
+}
+
+/**
+ * Makes the reference of a credit that has none, and prints it before anything is sent. So it is known even if this
+ * process or its terminal ends before the answer comes.
+ */
+function newReference(): string {
+  const reference = randomUUID();
+  printNotice(`this credit has the reference ${reference}`);
+  return reference;
 }
 
 /** What opening the socket fails with, before anything is sent. */

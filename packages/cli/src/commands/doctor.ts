@@ -23,7 +23,8 @@ export function defineDoctor(command: Command): void {
       `
 For the owner of the data directory ($SANDBAR_HOME), on the computer where npm start runs. Checks every process, network
 interface, rule, file, machine, volume, snapshot, quota, reservation, job, claim and ledger entry, and prints a line for
-each that is not as it should be. What is under way is not reported.
+each that is not as it should be. Also lists operations and publications to the object store that fail again and again. What
+is under way is not reported.
 Exit code: 0 all is well, 1 something is not, 2 it could not look.`,
     )
     .action(async ({ fix, json }) => {

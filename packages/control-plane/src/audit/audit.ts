@@ -14,6 +14,7 @@ import { lookAtHost } from './hosts.ts';
 import { findInLedger } from './ledger.ts';
 import { findLeftovers } from './leftovers.ts';
 import { findInMeters } from './meters.ts';
+import { findInPublications } from './publications.ts';
 
 type Look = Omit<Audit, 'findings'> & { findings: Finding[] };
 
@@ -69,7 +70,12 @@ async function look(app: App): Promise<Look> {
   const reachable = new Set(app.hosts.reachableIds());
   const inUse = await hostsInUse(app);
   const result: Look = {
-    findings: [...(await findInBooks(app)), ...(await findInBilling(app)), ...(await findLeftovers(app))],
+    findings: [
+      ...(await findInBooks(app)),
+      ...(await findInBilling(app)),
+      ...(await findLeftovers(app)),
+      ...(await findInPublications(app)),
+    ],
     not_looked_at: [],
     looked_at: { hosts: 0, machines: 0, volumes: 0, snapshots: 0, accounts: await countAccounts(app) },
   };

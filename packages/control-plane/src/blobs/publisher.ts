@@ -9,6 +9,8 @@ import { type DuePublication, NotPublishable, publish } from './publish.ts';
 
 /** How long a claim is valid after the last sign of progress. It covers the time in which a host reads large files. */
 const CLAIMED_FOR = sql`interval '10 minutes'`;
+/** How many characters of an error are kept. */
+const MAX_ERROR = 1000;
 /** How many snapshots one pass takes. */
 const TAKEN_AT_ONCE = 20;
 
@@ -25,7 +27,7 @@ export function createPublisher(app: App, objects: ObjectStore): Publisher {
       if (app.closing.aborted) return;
       const isFinal = err instanceof NotPublishable;
       app.log.warn({ err, publication_id: due.id, stack: due.stack, isFinal }, 'not published to the object store');
-      await postpone(app, due.id, isFinal);
+      await postpone(app, due.id, err, isFinal);
     }
   };
   return {
@@ -85,10 +87,11 @@ async function claimAgain({ db }: App, id: string): Promise<void> {
     update publications set due_at = now() + ${CLAIMED_FOR} where id = ${id} and published_at is null`.execute(db);
 }
 
-async function postpone({ db, config }: App, id: string, isFinal: boolean): Promise<void> {
+async function postpone({ db, config }: App, id: string, error: unknown, isFinal: boolean): Promise<void> {
   const { first, longest } = config.timing.retryMs;
+  const lastError = (error instanceof Error ? error.message : String(error)).slice(0, MAX_ERROR);
   await sql`
-    update publications set failures = failures + 1, due_at = case when ${isFinal} then null else
+    update publications set failures = failures + 1, last_error = ${lastError}, due_at = case when ${isFinal} then null else
       now() + least(${first}::int * power(2, least(failures, 20)), ${longest}::int) * interval '1 millisecond' end
     where id = ${id} and published_at is null`.execute(db);
 }

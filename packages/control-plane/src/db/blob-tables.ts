@@ -44,6 +44,8 @@ export type PublicationTable = {
   /** When the next attempt is due, or when the claim of the present attempt ends. Null: there is nothing to do. */
   due_at: Generated<Date | null>;
   failures: Generated<number>;
+  /** Why the last attempt failed; also set after a later one succeeded. */
+  last_error: string | null;
   manifest: ColumnType<SnapshotManifest | ImageManifest | null, string | null, string | null>;
   /** The processor of the host, for a memory snapshot. */
   processor: string | null;

@@ -26,6 +26,7 @@ import * as templates from './migrations/019-templates.ts';
 import * as poolDepth from './migrations/021-pool-depth.ts';
 import * as moves from './migrations/022-moves.ts';
 import * as blobs from './migrations/023-blobs.ts';
+import * as publicationErrors from './migrations/024-publication-errors.ts';
 import { newerMigrations, noteOldestReader } from './oldest-reader.ts';
 import { grantToApp, schemaIsClosed } from './roles.ts';
 
@@ -53,6 +54,7 @@ export const MIGRATIONS = {
   '021-pool-depth': poolDepth,
   '022-moves': moves,
   '023-blobs': blobs,
+  '024-publication-errors': publicationErrors,
 };
 
 /** The key of the advisory lock: an arbitrary number, the same in every replica. */

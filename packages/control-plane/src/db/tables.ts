@@ -328,6 +328,8 @@ export type OperationArguments = {
   volumes?: { volume_id: string; mount_path: string }[];
   /** For a move: the host to which it goes. The operation's own host is the one that has it at the beginning. */
   to_host_id?: string;
+  /** For a move of a volume that an attach needs: the machine to which the volume will be attached. */
+  for_machine_id?: string;
   /**
    * For a move: what goes to the other host, with the generation of the copy there. For `remove_copy`: the one copy that
    * the operation's host has to delete. Room for the copies is reserved until the operation ends.

@@ -55,7 +55,16 @@ export type HostClient = {
   listMachines(): Promise<MachineReport[]>;
   /** Returns undefined if the host does not know the machine. */
   getMachine(machineId: string): Promise<MachineReport | undefined>;
-  ensureMachine(machineId: string, wanted: EnsureMachine, timeoutMs: number): Promise<MachineReport>;
+  /**
+   * Brings a machine to the wanted state. With `onlyIfRunning`, throws `conflict` and starts nothing if the machine does
+   * not run. An agent of an earlier version does not know this condition and starts the machine.
+   */
+  ensureMachine(
+    machineId: string,
+    wanted: EnsureMachine,
+    timeoutMs: number,
+    options?: { onlyIfRunning: boolean },
+  ): Promise<MachineReport>;
   /**
    * Deletes a machine. Succeeds if the machine does not exist. With `keepVolumeId` the machine's root disk becomes the
    * volume with that id; if there is no root disk, throws `not_found`.
@@ -240,7 +249,10 @@ export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACI
       return list.machines;
     },
     getMachine: (id) => orAbsent(json({ method: 'GET', path: machinePath(id), timeoutMs: SLACK_MS })),
-    ensureMachine: (id, body, timeoutMs) => json({ method: 'PUT', path: machinePath(id), body, timeoutMs }),
+    ensureMachine: (id, body, timeoutMs, options) => {
+      const query = options?.onlyIfRunning ? { query: { only_if_running: 'true' } } : {};
+      return json({ method: 'PUT', path: machinePath(id), ...query, body, timeoutMs });
+    },
     deleteMachine: async (id, generation, keepVolumeId) => {
       const query = { generation, ...(keepVolumeId === undefined ? {} : { keep_volume_id: keepVolumeId }) };
       const deleting = json({ method: 'DELETE', path: machinePath(id), query, timeoutMs: REMOVE_MS });

@@ -90,53 +90,58 @@ async function giveUpAll(app: App, hostId: string): Promise<void> {
 /** The operations that succeed on a removed host, because nothing is left to delete. */
 const DELETES = new Set(['destroy', 'delete_volume', 'delete_snapshot']);
 
-/** Ends the unfinished operations that need the host. */
-async function endOperations(tx: Tx, subject: Subject, reason: string): Promise<void> {
-  for (const operation of await lockUnfinished(tx, subject)) {
-    if (DELETES.has(operation.kind)) continue;
-    await cancelOperation(tx, operation, new ServiceError('host_unavailable', reason));
-    await freeKeyOf(tx, operation);
-  }
+/**
+ * Ends the unfinished operations that need the host, then runs `giveUp`, and at last frees the idempotency keys of these
+ * operations, because keys are locked after the account (db/transaction.ts).
+ */
+async function endOperations(tx: Tx, subject: Subject, reason: string, giveUp: () => Promise<void>): Promise<void> {
+  const ended = (await lockUnfinished(tx, subject)).filter(({ kind }) => !DELETES.has(kind));
+  for (const operation of ended) await cancelOperation(tx, operation, new ServiceError('host_unavailable', reason));
+  await giveUp();
+  for (const operation of ended) await freeKeyOf(tx, operation);
 }
 
 function giveUpMachine(app: App, id: string, reason: string): Promise<void> {
   return inTransaction(app.db, async (tx) => {
     const row = await lockMachine(tx, id);
     if (!row) return;
-    await endOperations(tx, { machineId: id }, reason);
-    if (row.state === 'error' || row.state === 'destroyed') return;
-    const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:operator' } as const;
-    const to = { state: 'error', error: reason, generation: sql<number>`generation + 1` } as const;
-    await transition(app, tx, scope, (steps) => steps.changeMachine(row, to));
+    await endOperations(tx, { machineId: id }, reason, async () => {
+      if (row.state === 'error' || row.state === 'destroyed') return;
+      const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:operator' } as const;
+      const to = { state: 'error', error: reason, generation: sql<number>`generation + 1` } as const;
+      await transition(app, tx, scope, (steps) => steps.changeMachine(row, to));
+    });
   });
 }
 
 function giveUpSnapshot(app: App, id: string, reason: string): Promise<void> {
-  return inTransaction(app.db, async (tx) => {
-    await endOperations(tx, { snapshotId: id }, reason);
-    const row = await lockSnapshot(tx, id);
-    if (!row || row.state === 'error' || row.state === 'deleting') return;
-    const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:operator' } as const;
-    await transition(app, tx, scope, async (steps) => {
-      // A snapshot that was being created was never shown.
-      if (row.state === 'creating') await steps.removeSnapshot(row);
-      else await steps.changeSnapshot(row, { state: 'error', error: reason });
-    });
-  });
+  return inTransaction(app.db, (tx) =>
+    endOperations(tx, { snapshotId: id }, reason, async () => {
+      const row = await lockSnapshot(tx, id);
+      if (!row || row.state === 'error' || row.state === 'deleting') return;
+      const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:operator' } as const;
+      await transition(app, tx, scope, async (steps) => {
+        // A snapshot that was being created was never shown.
+        if (row.state === 'creating') await steps.removeSnapshot(row);
+        else await steps.changeSnapshot(row, { state: 'error', error: reason });
+      });
+    }),
+  );
 }
 
 function giveUpVolume(app: App, id: string, reason: string): Promise<void> {
-  return inTransaction(app.db, async (tx) => {
-    await endOperations(tx, { volumeId: id }, reason);
-    const row = await lockVolume(tx, id);
-    if (!row || row.state === 'error' || row.state === 'deleting') return;
-    const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:operator' } as const;
-    await transition(app, tx, scope, async (steps) => {
-      // A volume that was being created was never shown.
-      if (row.state === 'creating') await steps.removeVolume(row);
-      else if (row.state === 'taken')
-        await steps.changeVolume(row, { state: 'error', error: reason, machine_id: null });
-      else await steps.changeVolume(row, { state: 'error', error: reason });
-    });
-  });
+  return inTransaction(app.db, (tx) =>
+    endOperations(tx, { volumeId: id }, reason, async () => {
+      const row = await lockVolume(tx, id);
+      if (!row || row.state === 'error' || row.state === 'deleting') return;
+      const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:operator' } as const;
+      await transition(app, tx, scope, async (steps) => {
+        // A volume that was being created was never shown.
+        if (row.state === 'creating') await steps.removeVolume(row);
+        else if (row.state === 'taken')
+          await steps.changeVolume(row, { state: 'error', error: reason, machine_id: null });
+        else await steps.changeVolume(row, { state: 'error', error: reason });
+      });
+    }),
+  );
 }

@@ -8,9 +8,15 @@ import { memoryMs } from '../hosts/client.ts';
 import { listAttachedVolumes } from '../volumes/store.ts';
 
 /**
- * Changes to make in addition to the machine's state: attach volumes, detach a volume, or restore a snapshot.
+ * Changes to make in addition to the machine's state: attach volumes, detach a volume, or restore a snapshot. With
+ * `onlyIfRunning`, the host changes nothing if the machine does not run.
  */
-export type Wanted = { attaching?: readonly MachineVolume[]; detachingId?: string; restoreSnapshotId?: string };
+export type Wanted = {
+  attaching?: readonly MachineVolume[];
+  detachingId?: string;
+  restoreSnapshotId?: string;
+  onlyIfRunning?: boolean;
+};
 
 /**
  * Makes the host run or stop the machine with the row's generation and its volumes. Returns the host's report. Throws
@@ -43,6 +49,7 @@ export async function ensureOnHost(
       volumes: await listWanted(app, row, wanted),
     },
     app.config.timing.ensureMs + (mayResume(row) ? memoryMs(row.memory_mb) : 0),
+    { onlyIfRunning: wanted.onlyIfRunning === true },
   );
   if (report.status !== desired) {
     throw new ServiceError('internal_error', `The machine is ${report.status}: ${report.reason ?? 'no reason given'}`);

@@ -4,6 +4,7 @@
 import { ALL_OPERATION_KINDS, MACHINE_STATES } from '@sandbar/contract/machine-states.ts';
 import type { Registry } from 'prom-client';
 import type { App } from '../app.ts';
+import { countWaiting, PUBLICATION_KINDS, type PublicationFacts } from '../blobs/failing.ts';
 import { addFactGauge, type FactValue } from './fact-gauge.ts';
 import {
   type OperationFacts,
@@ -78,6 +79,26 @@ export function addFleetGauges(app: App, registry: Registry): void {
     [],
     ({ overdueSec }) => [{ labels: {}, value: overdueSec }],
   );
+  const byPublication =
+    (of: (row: PublicationFacts) => number) =>
+    ({ publications }: Facts) =>
+      PUBLICATION_KINDS.map((kind) => {
+        const row = publications.find((row) => row.kind === kind);
+        return { labels: { kind }, value: row ? of(row) : 0 };
+      });
+  add(
+    'sandbar_publications_waiting',
+    'Snapshots and images that are not in the object store yet, by kind: snapshot or image.',
+    ['kind'],
+    byPublication((row) => row.waiting),
+  );
+  add(
+    'sandbar_publications_failing',
+    'Snapshots and images whose publication to the object store has failed more than five times, by kind. sandbar ' +
+      'doctor lists them.',
+    ['kind'],
+    byPublication((row) => row.failing),
+  );
   add(
     'sandbar_ledger_lag_seconds',
     'Time since the last charge of the account that is to be charged next. Accounts are charged every 30 s.',
@@ -102,15 +123,16 @@ export function addFleetGauges(app: App, registry: Registry): void {
 const KINDS = ALL_OPERATION_KINDS.filter((kind) => kind !== 'expire');
 const LIVE_STATES = MACHINE_STATES.filter((state) => state !== 'destroyed');
 
-async function readFacts({ db }: App) {
-  const [hosts, machines, operations, overdueSec, ledgerLagSec] = await Promise.all([
+async function readFacts({ db, objects }: App) {
+  const [hosts, machines, operations, overdueSec, ledgerLagSec, publications] = await Promise.all([
     readHosts(db),
     readMachines(db),
     readOperations(db),
     readOverdue(db),
     readLedgerLag(db),
+    objects ? countWaiting(db) : [],
   ]);
-  return { hosts, machines, operations, overdueSec, ledgerLagSec };
+  return { hosts, machines, operations, overdueSec, ledgerLagSec, publications };
 }
 
 /** Returns a function that calls `read` when its last answer is older than `freshMs`, and else gives that answer. */

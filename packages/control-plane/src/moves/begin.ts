@@ -5,7 +5,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
-import type { HostCopy, MachineRow, VolumeRow } from '../db/tables.ts';
+import type { HostCopy, MachineRow, OperationArguments, VolumeRow } from '../db/tables.ts';
 import { NO_ROOM } from '../hosts/room.ts';
 import { reserveRoom } from '../hosts/store.ts';
 import { fleetIsFull } from '../machines/refusals.ts';
@@ -16,6 +16,8 @@ import { whyMachineStays } from './stays.ts';
 
 /** A volume that is to move. These columns never change. */
 export type MovableVolume = Pick<VolumeRow, 'id' | 'account_id'>;
+/** `forMachineId`: the machine to which a request will attach the volume. */
+export type VolumeRoute = { fromHostId: string; toHostId: string; forMachineId?: string; actor: ActivityActor };
 
 /**
  * Begins to move a detached volume and returns the id of the operation, or undefined when the volume is on that host
@@ -26,7 +28,7 @@ export async function beginVolumeMove(
   app: App,
   tx: Tx,
   { id, account_id }: MovableVolume,
-  { fromHostId, toHostId, actor }: { fromHostId: string; toHostId: string; actor: ActivityActor },
+  { fromHostId, toHostId, forMachineId, actor }: VolumeRoute,
 ): Promise<string | undefined> {
   // Insert the operation before locking the volume (see the lock order in db/transaction.ts).
   const operationId = await insertDue(tx, {
@@ -42,7 +44,11 @@ export async function beginVolumeMove(
   checkMovable(volume, fromHostId);
   await refuseLeftCopy(tx, id, toHostId);
   const generation = await bumpVolume(tx, id);
-  await finishBeginning(app, tx, operationId, toHostId, [{ kind: 'volume', id, generation, disk_gb: volume.size_gb }]);
+  await finishBeginning(app, tx, operationId, {
+    to_host_id: toHostId,
+    ...(forMachineId === undefined ? {} : { for_machine_id: forMachineId }),
+    copies: [{ kind: 'volume', id, generation, disk_gb: volume.size_gb }],
+  });
   return operationId;
 }
 
@@ -74,7 +80,7 @@ export async function beginMachineMove(
   const { generation } = await bumpGeneration(tx, id);
   // The machine comes last: its host must have its volumes when it arrives.
   copies.push({ kind: 'machine', id, generation, disk_gb: rootfs_size_gb });
-  await finishBeginning(app, tx, operationId, toHostId, copies);
+  await finishBeginning(app, tx, operationId, { to_host_id: toHostId, copies });
   return operationId;
 }
 
@@ -128,11 +134,13 @@ async function finishBeginning(
   app: App,
   tx: Tx,
   operationId: string,
-  toHostId: string,
-  copies: readonly HostCopy[],
+  args: OperationArguments & { to_host_id: string; copies: HostCopy[] },
 ): Promise<void> {
-  const room = { ...NO_ROOM, diskGb: copies.reduce((sum, copy) => sum + copy.disk_gb, 0) };
-  const args = JSON.stringify({ to_host_id: toHostId, copies });
-  await tx.updateTable('operations').set({ args }).where('id', '=', operationId).execute();
-  if (!(await reserveRoom(tx, toHostId, room, app.config.overcommit, true))) throw fleetIsFull(room);
+  const room = { ...NO_ROOM, diskGb: args.copies.reduce((sum, copy) => sum + copy.disk_gb, 0) };
+  await tx
+    .updateTable('operations')
+    .set({ args: JSON.stringify(args) })
+    .where('id', '=', operationId)
+    .execute();
+  if (!(await reserveRoom(tx, args.to_host_id, room, app.config.overcommit, true))) throw fleetIsFull(room);
 }

@@ -5,6 +5,8 @@ import type { App } from '../app.ts';
 import type { VolumeRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { HostUnavailable } from '../hosts/client.ts';
+import { volumeIsTaken } from '../operations/refusals.ts';
+import { isForOther } from '../operations/relate.ts';
 import { isOvertaken } from '../operations/request.ts';
 import { getOperation, lockUnfinished } from '../operations/store.ts';
 import { joinOperation, waitForOperation } from '../operations/wait.ts';
@@ -14,10 +16,13 @@ import { beginVolumeMove } from './begin.ts';
 export class MustMove extends ServiceError {
   readonly volumes: readonly MovedVolume[];
   readonly toHostId: string;
-  constructor(volumes: readonly MovedVolume[], toHostId: string) {
+  /** The machine to which the request attaches the volume; undefined for a create. */
+  readonly forMachineId: string | undefined;
+  constructor(volumes: readonly MovedVolume[], toHostId: string, forMachineId?: string) {
     super('conflict', 'The volumes have to move to another host first. Retry.', { retryAfterSec: 2 });
     this.volumes = volumes;
     this.toHostId = toHostId;
+    this.forMachineId = forMachineId;
   }
 }
 export type MovedVolume = Pick<VolumeRow, 'id' | 'account_id' | 'host_id'>;
@@ -27,10 +32,10 @@ export type MovedVolume = Pick<VolumeRow, 'id' | 'account_id' | 'host_id'>;
  * `performance.now()`. Throws `conflict` at the deadline, `host_unavailable` when a volume's host is away, and the refusals
  * of the moves.
  */
-export async function moveVolumes(app: App, { volumes, toHostId }: MustMove, deadline: number): Promise<void> {
+export async function moveVolumes(app: App, need: MustMove, deadline: number): Promise<void> {
   const begun: string[] = [];
-  for (const volume of volumes) {
-    const id = await beginOne(app, volume, toHostId, deadline).catch((error: unknown) => {
+  for (const volume of need.volumes) {
+    const id = await beginOne(app, volume, need, deadline).catch((error: unknown) => {
       const isFull = error instanceof ServiceError && error.code === 'fleet_capacity';
       throw isFull ? new MoveRefused(error) : error;
     });
@@ -55,12 +60,12 @@ class MoveRefused extends ServiceError {
 
 /**
  * Begins the move of a volume as soon as no other operation on it is unfinished. A volume on a host that is away cannot be
- * copied, so nothing begins.
+ * copied, so nothing begins. Throws `conflict` when it moves elsewhere for an attach to another machine.
  */
 async function beginOne(
   app: App,
   volume: MovedVolume,
-  toHostId: string,
+  { toHostId, forMachineId }: MustMove,
   deadline: number,
 ): Promise<string | undefined> {
   for (;;) {
@@ -68,9 +73,11 @@ async function beginOne(
     const step = await inTransaction(app.db, async (tx) => {
       const [underWay] = await lockUnfinished(tx, { volumeId: volume.id });
       if (underWay?.kind === 'move' && underWay.args.to_host_id === toHostId) return { begun: underWay.id };
+      if (underWay && forMachineId !== undefined && isForOther(underWay, forMachineId)) throw volumeIsTaken(underWay);
       if (underWay) return { wait: underWay.id };
       const route = { fromHostId: volume.host_id, toHostId, actor: 'user' } as const;
-      return { begun: await beginVolumeMove(app, tx, volume, route) };
+      const purpose = forMachineId === undefined ? {} : { forMachineId };
+      return { begun: await beginVolumeMove(app, tx, volume, { ...route, ...purpose }) };
     }).catch((error: unknown) => {
       // Another operation began at the same moment.
       if (isOvertaken(error)) return undefined;

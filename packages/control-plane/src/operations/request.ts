@@ -11,7 +11,7 @@ import { freeKeyOf } from '../idempotency/keys.ts';
 import { lockMachine } from '../machines/store.ts';
 import { cancelOperation } from './cancel.ts';
 import { performClaimed } from './perform.ts';
-import { ClaimLost, machineIsLeaving, machineWasDeleted } from './refusals.ts';
+import { ClaimLost, machineIsLeaving, machineWasDeleted, volumeIsTaken } from './refusals.ts';
 import { type Asked, relate } from './relate.ts';
 import { type Claimed, lockUnfinished } from './store.ts';
 import { joinOperation, waitForOperation } from './wait.ts';
@@ -132,6 +132,7 @@ async function decide(tx: Tx, request: OperationRequest): Promise<Step> {
     const relation = relate(underWay, request);
     if (relation === 'join' || relation === 'wait') return { kind: relation, id: underWay.id };
     if (relation === 'refuse') throw machineIsLeaving();
+    if (relation === 'taken') throw volumeIsTaken(underWay);
     await cancelOperation(tx, underWay, machineWasDeleted());
     cancelled.push(underWay);
   }

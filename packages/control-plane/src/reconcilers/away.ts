@@ -66,7 +66,8 @@ class CalledOff extends Error {}
 
 /**
  * Sets a machine that runs, or is about to run, to `error` without asking its host. Does nothing if it is in another
- * state. `isStillDue` is called last, so that the condition holds at the commit. Returns true if the row changed.
+ * state. `isStillDue` is called after the change and keeps its condition true until the commit. Returns true if the row
+ * changed.
  *
  * An unfinished start or create ends here. Any other unfinished operation stays due, and is continued when its host is
  * back: it has a volume or a snapshot in a state that only the operation can end.
@@ -81,12 +82,16 @@ export async function endWithHost(
     return await inTransaction(app.db, async (tx) => {
       const [row, unfinished] = await Promise.all([lockMachine(tx, id), lockUnfinished(tx, { machineId: id })]);
       if (!row || (row.state !== 'running' && row.state !== 'provisioning')) return false;
-      for (const operation of unfinished) if (endsHere(operation)) await endOperation(tx, operation, reason);
+      const ending = unfinished.filter(endsHere);
+      for (const operation of ending)
+        await cancelOperation(tx, operation, new ServiceError('host_unavailable', reason));
       const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:host' } as const;
       // A late call of an earlier generation cannot start the machine again.
       const to = { state: 'error', error: reason, generation: sql<number>`generation + 1` } as const;
       await transition(app, tx, scope, (steps) => steps.changeMachine(row, to));
       if (!(await isStillDue(tx))) throw new CalledOff();
+      // Last, because keys are locked after the account and the host (db/transaction.ts).
+      for (const operation of ending) await freeKeyOf(tx, operation);
       return true;
     });
   } catch (error) {
@@ -97,11 +102,6 @@ export async function endWithHost(
 
 /** The undo of a create stays: it removes the machine, which no client has seen, when the host is back. */
 const endsHere = ({ kind, undoing }: OperationRow): boolean => kind === 'start' || (kind === 'create' && !undoing);
-
-async function endOperation(tx: Tx, operation: OperationRow, reason: string): Promise<void> {
-  await cancelOperation(tx, operation, new ServiceError('host_unavailable', reason));
-  await freeKeyOf(tx, operation);
-}
 
 /** Returns true if this replica holds the host's lease and nobody has reached the host for the whole time. */
 async function checkAway(app: App, tx: Tx, hostId: string): Promise<boolean> {

@@ -5,6 +5,7 @@ import type { ActivityActor, NewActivity } from '@sandbar/contract/activity.ts';
 import type { MachineVolume } from '@sandbar/contract/host-api.ts';
 import type { MachineState } from '@sandbar/contract/machine-states.ts';
 import { type Insertable, sql, type UpdateObject } from 'kysely';
+import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
@@ -83,7 +84,9 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
       return after;
     },
     removeMachine: async (before) => {
-      await tx.deleteFrom('machines').where('id', '=', before.id).execute();
+      // With the row, PostgreSQL deletes the machine's idempotency key, and keys are locked after the account.
+      const deletion = tx.deleteFrom('machines').where('id', '=', before.id);
+      await Promise.all([lockAccount(tx, accountId), deletion.execute()]);
       noteMachine(before, undefined);
     },
     insertVolume: async (row) => {

@@ -54,7 +54,9 @@ export function checkAttach({ volume, machine, mountPath, others }: AttachReques
     throw conflict(`Another volume of the machine is mounted at ${mountPath}.`);
   }
   // Last, so that nothing moves for an attach that is refused anyway.
-  if (volume.host_id !== machine.host_id) throw new MustMove([volume], machine.host_id);
+  if (volume.host_id !== machine.host_id) {
+    throw new MustMove([volume], machine.host_id, machine.id);
+  }
   return 'allowed';
 }
 

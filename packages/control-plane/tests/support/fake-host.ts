@@ -341,8 +341,14 @@ export class FakeHost {
     server.get<Machine>(HOST_PATHS.machine, ({ params }, reply) =>
       handle('get', params.id, reply, () => this.#machine(params.id).report),
     );
-    server.put<Machine>(HOST_PATHS.machine, ({ params, body }, reply) =>
-      handle('ensure', params.id, reply, () => this.#apply(params.id, body as EnsureMachine)),
+    type EnsureQuery = { Querystring: { only_if_running?: string } };
+    server.put<Machine & EnsureQuery>(HOST_PATHS.machine, ({ params, query, body }, reply) =>
+      handle('ensure', params.id, reply, () => {
+        const status = this.machines.get(params.id)?.report.status;
+        if (query.only_if_running === 'true' && status !== 'running')
+          throw new ServiceError('conflict', `the machine does not run: it is ${status}`);
+        return this.#apply(params.id, body as EnsureMachine);
+      }),
     );
     type DeleteQuery = { Querystring: { generation: string; keep_volume_id?: string } };
     server.delete<Machine & DeleteQuery>(HOST_PATHS.machine, ({ params, query }, reply) =>

@@ -5,13 +5,18 @@ import { until } from './postgres.ts';
 export type HeldRow = {
   /** Waits until `count` other transactions wait for a lock. */
   isWaitedFor(count: number): Promise<void>;
+  /**
+   * Also locks the rows of an account in another table, and returns their number. Throws if another transaction has
+   * locked one of them.
+   */
+  alsoLocks(table: 'idempotency_keys', accountId: string): Promise<number>;
   release(): Promise<void>;
 };
 
 /** Locks a row by its id until `release`. */
 export async function holdRow(
   databaseUrl: string,
-  table: 'machines' | 'volumes' | 'snapshots',
+  table: 'machines' | 'volumes' | 'snapshots' | 'accounts',
   id: string,
 ): Promise<HeldRow> {
   const client = new pg.Client({ connectionString: databaseUrl });
@@ -30,6 +35,8 @@ export async function holdRow(
         `${count} transactions wait`,
         60_000,
       ),
+    alsoLocks: async (table, accountId) =>
+      (await client.query(`select from ${table} where account_id = $1 for update nowait`, [accountId])).rowCount ?? 0,
     release: async () => {
       await client.query('commit');
       await client.end();

@@ -579,7 +579,8 @@ export interface components {
         | 'operation'
         | 'idempotency key'
         | 'ledger'
-        | 'meter';
+        | 'meter'
+        | 'publication';
       host_id: string | null;
       /** @description What the finding is about: an id, or a name that the host gave. */
       subject: string;

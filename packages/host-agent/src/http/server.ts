@@ -15,6 +15,7 @@ import {
   HostJobParams,
   HostKeptOutput,
   HostMachineDeleteQuery,
+  HostMachineEnsureQuery,
   HostMachineList,
   HostMachineParams,
   HostMachineSnapshotParams,
@@ -132,8 +133,15 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
 
   server.put(
     HOST_PATHS.machine,
-    { schema: { params: HostMachineParams, body: EnsureMachine, response: { 200: MachineReport } } },
-    (request) => machines.ensure(request.params.id, request.body),
+    {
+      schema: {
+        params: HostMachineParams,
+        querystring: HostMachineEnsureQuery,
+        body: EnsureMachine,
+        response: { 200: MachineReport },
+      },
+    },
+    ({ params, query, body }) => machines.ensure(params.id, body, { onlyIfRunning: query.only_if_running === true }),
   );
 
   server.delete(

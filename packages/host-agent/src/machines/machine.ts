@@ -123,15 +123,17 @@ export class Machine {
   /**
    * Brings the machine to the wanted state, and resolves when it is there. Throws `conflict` for an older generation,
    * `fleet_capacity` on a full disk, `host_unavailable` when the machine cannot start, and the errors of {@link
-   * MachineVolumes} for volumes that cannot be attached or detached.
+   * MachineVolumes} for volumes that cannot be attached or detached. With `onlyIfRunning`, throws `conflict` and changes
+   * nothing when the machine has no VM.
    */
-  async ensure(wanted: EnsureMachine): Promise<MachineReport> {
+  async ensure(wanted: EnsureMachine, { onlyIfRunning = false } = {}): Promise<MachineReport> {
     const { book, vm, volumes } = this.#parts;
     const { generation, desired, volumes: wantedVolumes = [] } = wanted;
     book.refuseStale(generation);
     checkVolumes(wantedVolumes);
     return this.#enqueue(async () => {
       book.refuseStale(generation);
+      if (onlyIfRunning && !vm.current) throw notRunning(this.report());
       if (wanted.restore_snapshot_id !== undefined) await this.#restore(wanted.restore_snapshot_id, generation);
       if (desired === 'running') {
         book.save({ generation, desired });
@@ -278,4 +280,11 @@ export class Machine {
     this.#queue = result.catch(() => {});
     return result;
   }
+}
+
+function notRunning({ status, reason }: MachineReport): ServiceError {
+  return new ServiceError(
+    'conflict',
+    `the machine does not run: it is ${status}${reason === null ? '' : `: ${reason}`}`,
+  );
 }

@@ -114,11 +114,16 @@ export class MachineRegistry {
   /**
    * Creates the machine unless it exists, and brings it to the wanted state, see {@link Machine.ensure}. Also throws
    * `conflict` for an address that the machine cannot have, and `fleet_capacity` when the subnet has no free address,
-   * or when the machine would have to start while the host's disk is nearly full.
+   * or when the machine would have to start while the host's disk is nearly full. With `onlyIfRunning`, creates and
+   * starts nothing, and throws `conflict` when the machine does not run.
    */
-  async ensure(id: string, wanted: EnsureMachine): Promise<MachineReport> {
+  async ensure(id: string, wanted: EnsureMachine, { onlyIfRunning = false } = {}): Promise<MachineReport> {
     this.refuseDestroyed(id, wanted.generation);
     const known = this.#machines.get(id);
+    if (onlyIfRunning) {
+      if (!known) throw new ServiceError('conflict', 'the machine does not run: its host does not have it');
+      return known.ensure(wanted, { onlyIfRunning });
+    }
     if (wanted.desired === 'running' && !known?.isRunning) this.#host.room.refuseWhenShort();
     if (known && wanted.desired === 'running') this.#refuseOtherAddress(known, wanted.spec.private_ip);
     const machine = known ?? (await this.#create(id, wanted));

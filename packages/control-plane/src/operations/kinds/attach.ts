@@ -41,11 +41,13 @@ export const ATTACH: Definition = {
 };
 
 /**
- * Tells the host which data volumes the machine should have. The machine stays running or stopped, as its row says.
- * Throws the same errors as `ensureOnHost`.
+ * Tells the host which data volumes the machine should have. The machine stays running or stopped, as its row says. If
+ * a running machine has ended since the caller asked the host about it, the host does not start it again and this throws
+ * `conflict`. Also throws the same errors as `ensureOnHost`.
  */
 export async function ensureVolumes(app: App, machine: MachineRow, wanted: Wanted): Promise<void> {
-  await ensureOnHost(app, machine, machine.state === 'running' ? 'running' : 'stopped', wanted);
+  const isRunning = machine.state === 'running';
+  await ensureOnHost(app, machine, isRunning ? 'running' : 'stopped', { ...wanted, onlyIfRunning: isRunning });
 }
 
 export function volumeIdOf({ operation }: Pick<Work, 'operation'>): string {
