@@ -12,7 +12,8 @@ import type { HostSummary, NewAccount } from '@sandbar/contract/admin.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import pg from 'pg';
 import { callAdmin } from './support/admin.ts';
-import { FakeHost, type Fault, type Operation } from './support/fake-host.ts';
+import type { Fault, Operation } from './support/fake-host/calls.ts';
+import { FakeHost } from './support/fake-host.ts';
 import { checkAudit } from './support/in-order.ts';
 import { createDatabase, endSharedPostgres, until } from './support/postgres.ts';
 

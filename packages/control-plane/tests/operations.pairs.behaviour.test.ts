@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { OperationRow } from '../src/db/tables.ts';
 import { type Asked, type Relation, relate } from '../src/operations/relate.ts';
-import type { Fault, Operation } from './support/fake-host.ts';
+import type { Fault, Operation } from './support/fake-host/calls.ts';
 import { checkAll } from './support/in-order.ts';
 import { until } from './support/postgres.ts';
 import { type Answer, startTestBed } from './support/test-bed.ts';

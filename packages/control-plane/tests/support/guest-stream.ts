@@ -1,6 +1,6 @@
 // A guest's end of a stream, which the test plays. The real guest agent and the host agent's session behave the same.
 import { Duplex } from 'node:stream';
-import type { FakeStream } from './fake-host.ts';
+import type { FakeStream } from './fake-host/guests.ts';
 
 export type PlayedStream = FakeStream & {
   /** What the guest reads and writes. */
