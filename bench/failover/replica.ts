@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { mkdirSync, symlinkSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
-import { freePort } from '../../packages/control-plane/tests/support/postgres-pair.ts';
+import { freePort } from '../../packages/control-plane/tests/support/free-ports.ts';
 
 export type Replica = { baseUrl: string; adminSocket: string; process: ChildProcess };
 

@@ -14,7 +14,7 @@ import type { Db } from '@sandbar/control-plane/db/database.ts';
 import { migrate } from '@sandbar/control-plane/db/migrate.ts';
 import { registerHost } from '@sandbar/control-plane/hosts/store.ts';
 import { sql } from 'kysely';
-import { freePorts } from '../../packages/control-plane/tests/support/free-ports.ts';
+import { freePort } from '../../packages/control-plane/tests/support/free-ports.ts';
 import { percentile } from '../statistics.ts';
 import { createDatabase } from './database.ts';
 import { hostIds, infoOf } from './fake-hosts.ts';
@@ -106,7 +106,7 @@ async function startReplicas(): Promise<{ replicas: Replica<unknown>[]; ports: n
   const replicas: Replica<unknown>[] = [];
   const ports: number[] = [];
   for (let index = 0; index < Number(values.replicas); index++) {
-    const [port = 0] = await freePorts(1);
+    const port = await freePort();
     const env = {
       ...{ SANDBAR_DATABASE_URL: database.url, SANDBAR_LOCAL_HOST: '0', SANDBAR_LISTEN: `127.0.0.1:${port}` },
       ...{ SANDBAR_RATE_MUTATING: '100000/100000', BENCH_HOSTS: values.hosts },
