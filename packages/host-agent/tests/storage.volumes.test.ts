@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, beforeEach, describe, it } from 'node:test';
-import { FakeHost, SPEC } from './support/fake-host.ts';
+import { beforeEach, describe, it } from 'node:test';
+import { type FakeHost, SPEC } from './support/fake-host.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000a';
 const OTHER = '019a0000-0000-7000-8000-00000000000b';
@@ -13,14 +14,10 @@ const running = (generation: number) => ({ generation, desired: 'running' as con
 
 describe('a delete that keeps the root disk', () => {
   let host: FakeHost;
-  const used: FakeHost[] = [];
+  const newHost = makeHosts();
   beforeEach(async () => {
-    host = new FakeHost();
-    used.push(host);
+    host = newHost();
     await host.start();
-  });
-  after(() => {
-    for (const one of used) one.remove();
   });
   const machineDir = (id = ID) => join(host.dir, 'machines', id);
   const disk = (id = ID) => join(machineDir(id), 'disk.qcow2');
