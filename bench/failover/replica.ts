@@ -1,4 +1,5 @@
-// A replica of the control plane as a process of its own. All replicas use the same fake host in the benchmark's process.
+// A replica of the control plane as a process of its own. All replicas use the same fake host in the benchmark's
+// process.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, symlinkSync } from 'node:fs';

@@ -1,7 +1,7 @@
 // Measures creates of two replicas on one PostgreSQL with 1,000 hosts that answer at once: requests arrive at a steady
 // rate, at both replicas and from many accounts. Replicas, PostgreSQL, the fake hosts and this process share the
-// processors, and the output says what each took. The replicas are the control plane as the service starts it, and reach the
-// hosts over TLS.
+// processors, and the output says what each took. The replicas are the control plane as the service starts it, and
+// reach the hosts over TLS.
 //
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/fleet/create.ts --rate 300 --seconds 20
 import { once } from 'node:events';
@@ -30,9 +30,9 @@ const { values } = parseArgs({
     hosts: { type: 'string', default: '1000' },
     accounts: { type: 'string', default: '100' },
     replicas: { type: 'string', default: '2' },
-    /** Creates without a pause between them, this many at a time, in place of a rate. */
+    /** How many creates are always under way, each followed by the next one at once. Replaces `rate`. */
     parallel: { type: 'string' },
-    /** The hosts are functions in the replicas: leaves out what the calls to hosts cost. */
+    /** Replaces the hosts by functions in the replicas, so that calls to hosts cost nothing. */
     'no-calls': { type: 'boolean', default: false },
   },
 });

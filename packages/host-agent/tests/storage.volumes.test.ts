@@ -143,8 +143,8 @@ describe('a delete that keeps the root disk', () => {
       const machine = readFileSync(join(machineDir(), 'machine.json'), 'utf8');
       await host.registry.destroy(ID, 3, VOLUME);
       mkdirSync(machineDir());
-      // Restore the state that a crash after the move leaves: `machine.json` already has generation 3, because the agent
-      // records the generation before it moves the disk.
+      // Restore the state that a crash after the move leaves: `machine.json` already has generation 3, because the
+      // agent records the generation before it moves the disk.
       writeFileSync(join(machineDir(), 'machine.json'), JSON.stringify({ ...JSON.parse(machine), generation: 3 }));
       await host.start();
       await assert.rejects(host.registry.ensure(ID, running(2)), { code: 'conflict' });

@@ -7,7 +7,9 @@ export type PlayedStream = FakeStream & {
   guest: Duplex;
   /** Ends the stream with a result, after what the guest has written. */
   finish(result: unknown): void;
-  /** Ends the stream with an error. Only a ServiceError reaches the client as it is; any other error cuts the stream. */
+  /**
+   * Ends the stream with an error. Only a ServiceError reaches the client as it is; any other error cuts the stream.
+   */
   fail(error: Error): void;
 };
 

@@ -91,7 +91,9 @@ export function createMoveActs(bed: TestBed) {
       union all select host_id from volumes where id = ${id}`.execute(db);
     return rows[0] && hostOf(rows[0].host_id);
   };
-  /** Checks that only this host has the machine or volume, with this content, and that the row says so; or none has it. */
+  /**
+   * Checks that only this host has the machine or volume, with this content, and that the row says so; or none has it.
+   */
   const checkIsOn = async (host: FakeHost | undefined, id: string, content: string | undefined): Promise<void> => {
     assert.equal(await hostInRow(id), host);
     assert.deepEqual(

@@ -212,7 +212,9 @@ export const TABLE: Record<Exclude<OperationRow['kind'], 'expire' | 'move' | 're
 export type Kind = keyof typeof TABLE;
 export const KINDS = Object.keys(TABLE) as Kind[];
 
-/** What moves: a stopped machine with a volume, or a detached volume. Then the copies that a move has left are removed. */
+/**
+ * What moves: a stopped machine with a volume, or a detached volume. Then the copies that a move has left are removed.
+ */
 export type MoveKind = 'move of the machine' | 'move of the volume' | 'remove_copy';
 
 const STAYS = '- a machine with snapshots does not move';

@@ -37,8 +37,8 @@ export class Transfers {
   }
 
   /**
-   * Runs `work`, which takes in a copy from `source`. Throws `conflict` when this generation is out of date. A newer copy
-   * or a removal destroys `source`.
+   * Runs `work`, which takes in a copy from `source`. Throws `conflict` when this generation is out of date. A newer
+   * copy or a removal destroys `source`.
    */
   async receive<T>(
     id: string,

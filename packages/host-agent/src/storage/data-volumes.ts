@@ -208,7 +208,8 @@ export class DataVolumes {
     await syncPath(disk);
     const recordPath = join(this.#dir, id, RECORD);
     writeRecord(recordPath, { ...record, formatted: true } satisfies DataVolumeRecord);
-    // Otherwise a power cut could bring the old record back, and the next attach would format over the data of a machine.
+    // Otherwise a power cut could bring the old record back, and the next attach would format over the data of a
+    // machine.
     for (const path of [recordPath, join(this.#dir, id)]) await syncPath(path);
   }
 
@@ -231,9 +232,10 @@ export class DataVolumes {
 }
 
 /**
- * Makes an ext4 file system on a sparse file: 10 ms for 5 GiB, 45 ms for 1 TiB. mkfs begins with a discard and learns from it
- * that the file reads as zeros. So it marks the inode tables as initialised and the guest's kernel does not write them in the
- * background. The journal is not written either. No blocks are reserved for root, because most programs of a machine are root.
+ * Makes an ext4 file system on a sparse file: 10 ms for 5 GiB, 45 ms for 1 TiB. mkfs begins with a discard and learns
+ * from it that the file reads as zeros. So it marks the inode tables as initialised and the guest's kernel does not
+ * write them in the background. The journal is not written either. No blocks are reserved for root, because most
+ * programs of a machine are root.
  */
 async function makeFileSystem(path: string, uuid: string): Promise<void> {
   await runCommand('mkfs.ext4', ['-q', '-F', '-b', '4096', '-m', '0', '-U', uuid, '-E', 'lazy_journal_init=1', path]);

@@ -4,7 +4,9 @@ export class QueuePerId {
   /** For each id, a promise that settles when all earlier work is done. */
   readonly #queues = new Map<string, Promise<unknown>>();
 
-  /** Runs `work` when all earlier work on this id has ended, also if it failed. Returns its result or throws its error. */
+  /**
+   * Runs `work` when all earlier work on this id has ended, also if it failed. Returns its result or throws its error.
+   */
   run<T>(id: string, work: () => T | Promise<T>): Promise<T> {
     const result = (this.#queues.get(id) ?? Promise.resolve()).then(work);
     const settled = result.then(
