@@ -18,9 +18,12 @@ import type { TestBed } from './test-bed.ts';
 
 export const hostIdOf = (host: FakeHost): string => host.info.host_id;
 
-/** What is on the disk of a machine or a volume; undefined: the host does not have it. */
+/**
+ * What a host has of a machine, volume or snapshot: the content of its disk, or the id of a snapshot, which has no
+ * content here. Undefined: nothing.
+ */
 export const contentOn = (host: FakeHost, id: string): string | undefined =>
-  host.machines.get(id)?.disk ?? host.contents.get(id)?.content;
+  host.machines.get(id)?.disk ?? host.contents.get(id)?.content ?? host.snapshots.get(id)?.snapshot_id;
 
 export function createMoveActs(bed: TestBed) {
   const { app } = bed.plane;
@@ -84,16 +87,15 @@ export function createMoveActs(bed: TestBed) {
     if (claimed) await performClaimed(own, claimed);
   };
 
-  /** Returns the host that the row of a machine or volume names, or undefined when there is no such row. */
+  /** Returns the host that the row of a machine, volume or snapshot names, or undefined when there is no such row. */
   const hostInRow = async (id: string): Promise<FakeHost | undefined> => {
     const { rows } = await sql<{ host_id: string }>`
       select host_id from machines where id = ${id} and state <> 'destroyed'
-      union all select host_id from volumes where id = ${id}`.execute(db);
+      union all select host_id from volumes where id = ${id}
+      union all select host_id from snapshots where id = ${id}`.execute(db);
     return rows[0] && hostOf(rows[0].host_id);
   };
-  /**
-   * Checks that only this host has the machine or volume, with this content, and that the row says so; or none has it.
-   */
+  /** Checks that only this host has the object, with this content, and that its row says so; or that none has it. */
   const checkIsOn = async (host: FakeHost | undefined, id: string, content: string | undefined): Promise<void> => {
     assert.equal(await hostInRow(id), host);
     assert.deepEqual(
