@@ -79,11 +79,15 @@ async function runCell(kind: MoveKind, column: Column, cell: Cell): Promise<void
   const scene = await arrange(kind);
   const { machine, volume } = scene;
   const [disk, content] = [contentOn(first, machine) ?? contentOn(second, machine), contentOn(first, volume)];
+  const prepareOn = async (host: FakeHost) => {
+    await moves.openOnly(host);
+    await request.prepare?.(scene, kind);
+    await moves.openOnly(first, second);
+  };
+  if (kind === 'move of the machine') await prepareOn(first);
   await moves.openOnly(first, second);
   const held = kind === 'remove_copy' ? await holdRemoval(scene) : await holdMove(kind, scene);
-  await moves.openOnly(kind === 'move of the machine' ? first : second);
-  await request.prepare?.(scene, kind);
-  await moves.openOnly(first, second);
+  if (kind !== 'move of the machine') await prepareOn(second);
   const changes = () => first.changeCount + second.changeCount;
   const changesBefore = changes();
 
