@@ -1,5 +1,6 @@
 // Tests `sandbar admin` against a small HTTP server on the admin socket, which stands in for the control plane.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -9,8 +10,8 @@ import { after, before, beforeEach, describe, it } from 'node:test';
 import type { AccountDetails, HostSummary, NewHostToken } from '@sandbar/contract/admin.ts';
 import type { Invoice, Prices } from '@sandbar/contract/admin-billing.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
-import { runCli } from './test-support.ts';
 
+const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
 const home = mkdtempSync(join(tmpdir(), 'sandbar-admin-'));
 
 const limit = { limit: 3, override: null };
@@ -127,8 +128,18 @@ beforeEach(() => {
   refusal = undefined;
 });
 
-const admin = (line: string, env: Record<string, string> = {}) =>
-  runCli(['admin', ...line.split(' ').filter(Boolean)], { ...process.env, SANDBAR_HOME: home, ...env });
+async function admin(line: string, env: Record<string, string> = {}) {
+  const args = line.split(' ').filter(Boolean);
+  const child = spawn(process.execPath, [CLI, 'admin', ...args], {
+    env: { ...process.env, SANDBAR_HOME: home, ...env },
+  });
+  const [out, error, [code]] = await Promise.all([
+    child.stdout.toArray(),
+    child.stderr.toArray(),
+    once(child, 'close'),
+  ]);
+  return { code, stdout: Buffer.concat(out).toString(), stderr: Buffer.concat(error).toString() };
+}
 
 describe('sandbar admin', () => {
   it('sends exactly the request of the command', async () => {
