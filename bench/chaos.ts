@@ -1,6 +1,6 @@
 // `npm run chaos`: breaks a service at random while clients with nearly empty wallets work with it, and checks that
-// nothing is lost, done twice, charged wrongly or left behind. README.md lists faults and checks. The exit code is 1 when
-// a check found a difference. Needs root.
+// nothing is lost, done twice, charged wrongly or left behind. README.md lists faults and checks. The exit code is 1
+// when a check found a difference. Needs root.
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 import { lineProgress } from '@sandbar/service/progress.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';

@@ -1,5 +1,5 @@
-// Measures the time that the CLI adds to the API, against a service that is already running. Prints one line per figure.
-// Each start is compared with `node -e 0` in the same moment, because the start of Node takes most of the time.
+// Measures the time that the CLI adds to the API, against a service that is already running. Prints one line per
+// figure. Each start is compared with `node -e 0` in the same moment, because the start of Node takes most of the time.
 //   node_modules/node/bin/node bench/cli.ts        (after `npm start` in another terminal; SANDBAR_HOME as there)
 // Optional: BENCH_ROUNDS, the runs of each command (default 20).
 import { spawn } from 'node:child_process';

@@ -1,8 +1,8 @@
-// Measures files of a machine through the SDK: the rate of a large file in both directions with the memory of every process
-// on the way, many small files at once, a long list, and single operations.
+// Measures files of a machine through the SDK: the rate of a large file in both directions with the memory of every
+// process on the way, many small files at once, a long list, and single operations.
 //   sudo node_modules/node/bin/node bench/files.ts
-// Starts a service of its own. Optional variables: BENCH_MB (size of the large file, default 1024), BENCH_ROUNDS (default
-// 3, of the large file; other figures take more).
+// Starts a service of its own. Optional variables: BENCH_MB (size of the large file, default 1024), BENCH_ROUNDS
+// (default 3, of the large file; other figures take more).
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import type { homePaths } from '@sandbar/contract/home.ts';
@@ -125,7 +125,7 @@ class MemoryWatch {
     return this.#pids.map(([, pid]) => residentMb(pid) ?? 0);
   }
 
-  /** Such as `control-plane 120 MB, +20`: before the first transfer, and the largest growth since. */
+  /** Returns text such as `control-plane 120 MB, +20`: the memory before the first transfer, and its largest growth. */
   describe(): string {
     return this.#pids
       .map(([name], index) => {

@@ -1,5 +1,5 @@
-// Creates many machines and kills the host agent again and again meanwhile. Checks that no two machines share a name, an
-// address, an id or random numbers (CLN-1 to CLN-3). Prints what is shared or missing; the exit code is then 1.
+// Creates many machines and kills the host agent again and again meanwhile. Checks that no two machines share a name,
+// an address, an id or random numbers (CLN-1 to CLN-3). Prints what is shared or missing; the exit code is then 1.
 //   node_modules/node/bin/node bench/identities.ts
 // By default there are 200 machines and 50 kills, which needs 10 GB of memory and takes 8 minutes.
 // Optional variables: BENCH_MACHINES, BENCH_KILLS, BENCH_SEED (chooses the moments of the kills).

@@ -25,8 +25,8 @@ async function main(args: readonly string[]): Promise<number> {
   const { kills, seed, log } = readKillsArguments(args);
   const journal = new Journal(log);
   progress.say(`Seed ${seed}, log ${log}`);
-  // Each client has an account of its own. Without KVM, the service lets only its first account run machines unless this
-  // variable is set.
+  // Each client has an account of its own. Without KVM, the service lets only its first account run machines unless
+  // this variable is set.
   process.env.SANDBAR_ALLOW_EMULATED_TENANTS = '1';
   const bench = await BenchService.prepare(POOL_SIZE, progress, stop);
   const { home } = bench.config;

@@ -1,5 +1,5 @@
-// Measures ports of a machine through a running service, compared in turns with a direct connection from this host to the
-// machine's address: the rate of a large body, the time of a request, and many WebSockets. Creates a machine and
+// Measures ports of a machine through a running service, compared in turns with a direct connection from this host to
+// the machine's address: the rate of a large body, the time of a request, and many WebSockets. Creates a machine and
 // destroys it at the end.
 //   SANDBAR_HOME=… node_modules/node/bin/node bench/ports.ts
 // The service must run on this computer as root, because only then the host reaches machines directly. Optional

@@ -3,7 +3,8 @@
 // plane, with a real PostgreSQL server and a fake host.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/waits.ts
 // Creates the database `sandbar_bench_waits` on the server of the URL and drops it at the end. Optional variables:
-// BENCH_SECONDS (how long each phase is measured, default 8), BENCH_NODE_OPTIONS (for the control plane, to profile it).
+// BENCH_SECONDS (how long each phase is measured, default 8), BENCH_NODE_OPTIONS (for the control plane, to profile
+// it).
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -1,7 +1,7 @@
-// The fake host of bench/attacks.ts and bench/waits.ts, in a process of its own. The message `{ chatty, everyMs }` makes
-// each of these jobs print a line every `everyMs` milliseconds, one job after the other. A message without `chatty`
-// stops these lines. `{ end }` ends these jobs. `{ report: true }` is answered with the number of reads of job output so
-// far.
+// The fake host of bench/attacks.ts and bench/waits.ts, in a process of its own. The message `{ chatty, everyMs }`
+// makes each of these jobs print a line every `everyMs` milliseconds, one job after the other. A message without
+// `chatty` stops these lines. `{ end }` ends these jobs. `{ report: true }` is answered with the number of reads of job
+// output so far.
 import { FakeHost } from '../../packages/control-plane/tests/support/fake-host.ts';
 
 export type HostJob = { machine: string; job: string };

@@ -4,7 +4,6 @@ import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { BillingMode } from '@sandbar/contract/account.ts';
@@ -12,6 +11,7 @@ import { homePaths } from '@sandbar/contract/home.ts';
 import { Client } from '@sandbar/sdk/client.ts';
 import { MEMORY_SETTINGS, SMALL_HEAP } from '@sandbar/service/supervise/definitions.ts';
 import { callAdmin } from '../../packages/control-plane/tests/support/admin.ts';
+import { freePort } from '../../packages/control-plane/tests/support/free-ports.ts';
 
 const require = createRequire(new URL('../../packages/control-plane/package.json', import.meta.url));
 const pg: typeof import('pg') = require('pg');
@@ -125,13 +125,4 @@ export async function prepareTarget(
       rmSync(home, { recursive: true, force: true });
     },
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  return typeof address === 'object' && address ? address.port : 0;
 }

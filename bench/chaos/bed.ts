@@ -1,6 +1,6 @@
-// The service of a run, all of it real: PostgreSQL, two replicas of the control plane behind a balancer, and one host in
-// a network namespace with a small disk. Each of the three has a clock that can be stepped. There is one host, so that
-// the load can use volumes and snapshots of any machine.
+// The service of a run, all of it real: PostgreSQL, two replicas of the control plane behind a balancer, and one host
+// in a network namespace with a small disk. Each of the three has a clock that can be stepped. There is one host, so
+// that the load can use volumes and snapshots of any machine.
 import { chmodSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';

@@ -1,7 +1,7 @@
 // A wall clock that can be stepped, for the processes that are started with its environment. Uses libfaketime, which
 // puts itself between a process and the C library, so it reaches Node and PostgreSQL, but no static program. Only the
-// wall clock steps: timers and the monotonic clock go on, as when an operator sets the clock of a computer. The clock of
-// the computer itself is not touched.
+// wall clock steps: timers and the monotonic clock go on, as when an operator sets the clock of a computer. The clock
+// of the computer itself is not touched.
 import { execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,5 +1,5 @@
-// Chooses the faults of a run by its seed alone, before the run begins. So the same seed gives the same faults, whatever
-// the load does.
+// Chooses the faults of a run by its seed alone, before the run begins. So the same seed gives the same faults,
+// whatever the load does.
 import { createRandom, type Random } from '../kills/random.ts';
 
 export const FAULT_KINDS = [

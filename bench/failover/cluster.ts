@@ -6,7 +6,7 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { freePort } from '../../packages/control-plane/tests/support/postgres-pair.ts';
+import { freePort } from '../../packages/control-plane/tests/support/free-ports.ts';
 
 const require = createRequire(new URL('../../packages/control-plane/package.json', import.meta.url));
 const pg: typeof import('pg') = require('pg');

@@ -1,10 +1,11 @@
-// A replica of the control plane as a process of its own. All replicas use the same fake host in the benchmark's process.
+// A replica of the control plane as a process of its own. All replicas use the same fake host in the benchmark's
+// process.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, symlinkSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
-import { freePort } from '../../packages/control-plane/tests/support/postgres-pair.ts';
+import { freePort } from '../../packages/control-plane/tests/support/free-ports.ts';
 
 export type Replica = { baseUrl: string; adminSocket: string; process: ChildProcess };
 

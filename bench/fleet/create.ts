@@ -1,7 +1,7 @@
 // Measures creates of two replicas on one PostgreSQL with 1,000 hosts that answer at once: requests arrive at a steady
 // rate, at both replicas and from many accounts. Replicas, PostgreSQL, the fake hosts and this process share the
-// processors, and the output says what each took. The replicas are the control plane as the service starts it, and reach the
-// hosts over TLS.
+// processors, and the output says what each took. The replicas are the control plane as the service starts it, and
+// reach the hosts over TLS.
 //
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/fleet/create.ts --rate 300 --seconds 20
 import { once } from 'node:events';
@@ -14,7 +14,7 @@ import type { Db } from '@sandbar/control-plane/db/database.ts';
 import { migrate } from '@sandbar/control-plane/db/migrate.ts';
 import { registerHost } from '@sandbar/control-plane/hosts/store.ts';
 import { sql } from 'kysely';
-import { freePorts } from '../../packages/control-plane/tests/support/free-ports.ts';
+import { freePort } from '../../packages/control-plane/tests/support/free-ports.ts';
 import { percentile } from '../statistics.ts';
 import { createDatabase } from './database.ts';
 import { hostIds, infoOf } from './fake-hosts.ts';
@@ -30,9 +30,9 @@ const { values } = parseArgs({
     hosts: { type: 'string', default: '1000' },
     accounts: { type: 'string', default: '100' },
     replicas: { type: 'string', default: '2' },
-    /** Creates without a pause between them, this many at a time, in place of a rate. */
+    /** How many creates are always under way, each followed by the next one at once. Replaces `rate`. */
     parallel: { type: 'string' },
-    /** The hosts are functions in the replicas: leaves out what the calls to hosts cost. */
+    /** Replaces the hosts by functions in the replicas, so that calls to hosts cost nothing. */
     'no-calls': { type: 'boolean', default: false },
   },
 });
@@ -106,7 +106,7 @@ async function startReplicas(): Promise<{ replicas: Replica<unknown>[]; ports: n
   const replicas: Replica<unknown>[] = [];
   const ports: number[] = [];
   for (let index = 0; index < Number(values.replicas); index++) {
-    const [port = 0] = await freePorts(1);
+    const port = await freePort();
     const env = {
       ...{ SANDBAR_DATABASE_URL: database.url, SANDBAR_LOCAL_HOST: '0', SANDBAR_LISTEN: `127.0.0.1:${port}` },
       ...{ SANDBAR_RATE_MUTATING: '100000/100000', BENCH_HOSTS: values.hosts },

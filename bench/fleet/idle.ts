@@ -1,6 +1,6 @@
-// Measures what one replica costs while nothing happens: its processor time and its memory, with 1,000 joined hosts that
-// have 100,000 running machines. The replica is the control plane as the service starts it. It listens to all hosts and
-// compares all of them, over TLS. The hosts are fakes in another process.
+// Measures what one replica costs while nothing happens: its processor time and its memory, with 1,000 joined hosts
+// that have 100,000 running machines. The replica is the control plane as the service starts it. It listens to all
+// hosts and compares all of them, over TLS. The hosts are fakes in another process.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/fleet/idle.ts
 //   BENCH_HOSTS (1000), BENCH_MACHINES of each host (100), BENCH_WARM_SEC (90), BENCH_SEC (60), BENCH_ROUNDS (1)
 //   BENCH_PLAIN=1: without the options of Node and malloc with which the service starts a control plane

@@ -40,7 +40,10 @@ export function cpuMsOfPostgres(pid: number): number {
   return sum;
 }
 
-/** `rss`: resident memory. `pss`: the same, with pages that processes share counted in parts. `peak`: the most so far. MB. */
+/**
+ * In MB. `rss`: resident memory. `pss`: the same, with pages that processes share counted in parts. `peak`: the most so
+ * far.
+ */
 export type Memory = { rss: number; pss: number; anonymous: number; peak: number };
 
 export function memoryOf(pid: number): Memory {

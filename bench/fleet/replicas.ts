@@ -24,8 +24,8 @@ export type Replica<Ready> = { process: ChildProcess; pid: number; ready: Ready;
 let started = 0;
 
 /**
- * Starts a program that is a replica and waits for its first message. `main`: a program of the benchmark; by default the
- * control plane itself.
+ * Starts a program that is a replica and waits for its first message. `main`: a program of the benchmark; by default
+ * the control plane itself.
  */
 export async function startReplica<Ready>(env: NodeJS.ProcessEnv, main?: URL): Promise<Replica<Ready>> {
   const args = nodeArgs(checkout, 'control-plane', SMALL_HEAP, COLLECTABLE);

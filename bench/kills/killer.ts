@@ -20,8 +20,8 @@ const PROGRESS_MS = 30_000;
 const POLL_MS = 20;
 
 /**
- * One kill, or another fault. `victim` is what was killed or broken, and `backMs` is the time from the signal, or from the
- * end of the fault, to the first good answer of the API.
+ * One kill, or another fault. `victim` is what was killed or broken, and `backMs` is the time from the signal, or from
+ * the end of the fault, to the first good answer of the API.
  */
 export type Kill = { victim: string; backMs: number };
 

@@ -30,7 +30,9 @@ export type Run = {
   signal: AbortSignal;
   /** Does the harm of the run. By default, kills processes of the service in `home`. */
   harm?: (killing: Killing) => Promise<Kill[]>;
-  /** Whether the service has several hosts. Then the clients use no volumes, which can only be attached on their host. */
+  /**
+   * Whether the service has several hosts. Then the clients use no volumes, which can only be attached on their host.
+   */
   isFleet?: boolean;
   /** The database of the service. By default, the one in `home`. */
   databaseUrl?: string;

@@ -9,8 +9,8 @@ import { readConfig, type ServiceConfig } from '@sandbar/service/config.ts';
 import type { Progress } from '@sandbar/service/progress.ts';
 import { type RunningService, startService } from '@sandbar/service/service.ts';
 import { setUp } from '@sandbar/service/setup/setup.ts';
-import { findFreePorts } from '@sandbar/service/supervise/ports.ts';
 import { describeLeaks, listTaps } from '@sandbar/test-runner/leaks.ts';
+import { freePorts } from '../../packages/control-plane/tests/support/free-ports.ts';
 import { waitForFullPool } from './host-info.ts';
 
 /** How the service starts machines. `pool`: takes a waiting clone. `template`: restores a clone. `cold`: boots. */
@@ -59,7 +59,7 @@ export class BenchService {
   static async prepare(poolSize: number, progress: Progress, signal: AbortSignal): Promise<BenchService> {
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !NOT_INHERITED.includes(name)));
     const home = await mkdtemp(path.join(tmpdir(), 'sandbar-bench-service-'));
-    const [port = 0, metricsPort = 0] = await findFreePorts(2);
+    const [port = 0, metricsPort = 0] = await freePorts(2);
     const config: ServiceConfig = {
       ...readConfig({ ...env, SANDBAR_HOME: home }, process.getuid?.() ?? -1),
       listen: { host: '127.0.0.1', port },

@@ -1,5 +1,5 @@
-// Steps the wall clock of the control planes, of the host agent or of PostgreSQL, and steps it back at the end. The load
-// may see 503. No lease, claim or expiry may be taken for over too early or last for ever, and charges stay exact.
+// Steps the wall clock of the control planes, of the host agent or of PostgreSQL, and steps it back at the end. The
+// load may see 503. No lease, claim or expiry may be taken for over too early or last for ever, and charges stay exact.
 import type { Fault } from '../fault.ts';
 
 const FORWARD_SHARE = 0.5;

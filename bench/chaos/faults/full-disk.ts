@@ -1,5 +1,5 @@
-// Fills the disk of the host's data directory to the last block. The load may see 503: creates, jobs and snapshots are
-// refused, and what runs waits. Nothing that runs may fail, and no byte that was acknowledged may be lost.
+// Fills the disk of the host's data directory to the last block. Creates, jobs and snapshots may be
+// refused with 503, and running work may wait. Nothing that runs may fail, and no acknowledged byte may be lost.
 import type { Fault } from '../fault.ts';
 
 export const fillDisk: Fault = async ({ bed }) => {

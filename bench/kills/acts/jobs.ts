@@ -32,8 +32,8 @@ export async function startWriter(
 }
 
 /**
- * Runs a command that changes nothing in the machine, and returns its output. Returns undefined when a kill or the spend
- * guard ended the job.
+ * Runs a command that changes nothing in the machine, and returns its output. Returns undefined when a kill or the
+ * spend guard ended the job.
  */
 export async function runReader(
   context: ClientContext,

@@ -1,14 +1,13 @@
 // Tests `sandbar usage` and `sandbar ledger` as a user runs them, against a small HTTP server that stands in for the
 // API.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import type { LedgerDetails, Usage } from '@sandbar/contract/billing.ts';
+import { runCli } from './test-support.ts';
 
-const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
 const MACHINE = '019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a20';
 const CSV = 'kind,amount\nvcpu,0.100000\n';
 
@@ -79,22 +78,13 @@ beforeEach(() => {
   calls = [];
 });
 
-async function sandbar(line: string) {
-  const child = spawn(process.execPath, [CLI, ...line.split(' ')], {
-    env: {
-      ...process.env,
-      SANDBAR_HOME: `${tmpdir()}/no-such-home`,
-      SANDBAR_BASE_URL: baseUrl,
-      SANDBAR_API_KEY: 'k',
-    },
+const sandbar = (line: string) =>
+  runCli(line.split(' '), {
+    ...process.env,
+    SANDBAR_HOME: `${tmpdir()}/no-such-home`,
+    SANDBAR_BASE_URL: baseUrl,
+    SANDBAR_API_KEY: 'k',
   });
-  const [out, error, [code]] = await Promise.all([
-    child.stdout.toArray(),
-    child.stderr.toArray(),
-    once(child, 'close'),
-  ]);
-  return { code, stdout: Buffer.concat(out).toString(), stderr: Buffer.concat(error).toString() };
-}
 
 describe('sandbar usage', () => {
   it('sends the range, the grouping and the machine', async () => {

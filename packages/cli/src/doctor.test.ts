@@ -1,6 +1,5 @@
 // Tests `sandbar doctor` against a small HTTP server on the admin socket, which stands in for the control plane.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -9,8 +8,8 @@ import { dirname, join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import type { Audit, AuditFinding, AuditFix } from '@sandbar/contract/admin.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
+import { runCli } from './test-support.ts';
 
-const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
 const home = mkdtempSync(join(tmpdir(), 'sandbar-doctor-'));
 
 const clean: Audit = {
@@ -50,17 +49,8 @@ beforeEach(() => {
   answer = { status: 200, body: clean };
 });
 
-async function doctor(args: string[] = [], env: Record<string, string> = {}) {
-  const child = spawn(process.execPath, [CLI, 'doctor', ...args], {
-    env: { ...process.env, SANDBAR_HOME: home, ...env },
-  });
-  const [out, error, [code]] = await Promise.all([
-    child.stdout.toArray(),
-    child.stderr.toArray(),
-    once(child, 'close'),
-  ]);
-  return { code, stdout: Buffer.concat(out).toString(), stderr: Buffer.concat(error).toString() };
-}
+const doctor = (args: string[] = [], env: Record<string, string> = {}) =>
+  runCli(['doctor', ...args], { ...process.env, SANDBAR_HOME: home, ...env });
 
 describe('sandbar doctor', () => {
   it('without findings it prints one line and exits with 0', async () => {

@@ -61,3 +61,12 @@ export async function run(program: string, args: string[], env: NodeJS.ProcessEn
   ]);
   return { code, stdout: Buffer.concat(out), stderr: Buffer.concat(error).toString() };
 }
+
+/** Runs the CLI to its end. Returns what it wrote as text. */
+export async function runCli(
+  args: string[],
+  env: NodeJS.ProcessEnv,
+): Promise<Omit<Ended, 'stdout'> & { stdout: string }> {
+  const ended = await run(process.execPath, [CLI, ...args], env);
+  return { ...ended, stdout: ended.stdout.toString() };
+}

@@ -43,8 +43,8 @@ export type ControlPlane = {
   address: Address;
   metricsAddress: Address;
   /**
-   * Stops the control plane. `/readyz` says no from now on. After `drainMs` new requests are refused and long waits end.
-   * When the unfinished requests have ended, after `shutdownMs` at most, everything is closed.
+   * Stops the control plane. `/readyz` says no from now on. After `drainMs` new requests are refused and long waits
+   * end. When the unfinished requests have ended, after `shutdownMs` at most, everything is closed.
    */
   close(): Promise<void>;
 };
@@ -64,8 +64,8 @@ export class AddressInUse extends Error {}
 
 /**
  * Starts a replica: applies migrations, starts the servers, the listeners to hosts and the reconciler. `clients`
- * replaces the clients of host agents in tests. Throws the error that prevents the start, after stopping everything that
- * was started.
+ * replaces the clients of host agents in tests. Throws the error that prevents the start, after stopping everything
+ * that was started.
  */
 export async function startControlPlane(
   config: Config,
@@ -98,7 +98,7 @@ export async function startControlPlane(
     fleet,
     objects,
     credentials: new CredentialWatch(db, log, closing.signal),
-    // What the reconciler does is no part of the request that asks for it.
+    // The reconciler's work does not belong to the trace of the request that wakes it.
     reconcileSoon: () => tracing.detach(() => reconciler?.signal()),
     compareSoon: (hostId) => {
       if (hosts.listenedIds().includes(hostId)) tracing.detach(() => reconciler?.suspect(hostId));

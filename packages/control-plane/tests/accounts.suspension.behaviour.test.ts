@@ -69,7 +69,7 @@ describe('a suspended account', () => {
     it(`${isRead ? 'may use' : 'is refused'} ${operationId}`, async () => {
       const url = pathOf(path);
       const ask = (options: object) => api(method, url, options);
-      // Without the suspension the request passes the check of the account, so the check is not what refuses it.
+      // Before the suspension, the request may fail for other reasons, but not because of the account.
       const before = await ask(asSession);
       assert(!before.text.includes('suspended'), before.text);
       await suspend();

@@ -17,6 +17,7 @@ import { FAKE_HOST_ID } from './support/fake-host.ts';
 import { FakeTerminal, FakeTerminals } from './support/fake-terminals.ts';
 import { guestEntry, playFile } from './support/guest-files.ts';
 import { playStream } from './support/guest-stream.ts';
+import { PUBLIC_OPERATIONS } from './support/public-operations.ts';
 import { type CallOptions, cookieOf, startTestBed, TEST_PASSWORD } from './support/test-bed.ts';
 
 const bed = await startTestBed();
@@ -273,17 +274,7 @@ describe('the operations without a credential', () => {
   it('are those that hand one out, and the one whose ticket is its credential', () => {
     assert.deepEqual(
       operations.filter(({ security }) => security.length === 0).map(({ operationId }) => operationId),
-      [
-        'signUp',
-        'signIn',
-        'requestPasswordReset',
-        'resetPassword',
-        'signInWithOidc',
-        'finishOidcSignIn',
-        'beginDeviceLogin',
-        'pollDeviceLogin',
-        'connectTerminal',
-      ],
+      PUBLIC_OPERATIONS,
     );
   });
 });

@@ -1,4 +1,4 @@
-// Tests the settings of the object store: all or none of them, and no secret in an error.
+// Tests the settings of the object store: they must be complete or absent, and no error shows a secret.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { readObjectStoreConfig } from '../src/blobs/config.ts';

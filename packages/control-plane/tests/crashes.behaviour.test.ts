@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
@@ -12,7 +11,9 @@ import type { HostSummary, NewAccount } from '@sandbar/contract/admin.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import pg from 'pg';
 import { callAdmin } from './support/admin.ts';
-import { FakeHost, type Fault, type Operation } from './support/fake-host.ts';
+import type { Fault, Operation } from './support/fake-host/calls.ts';
+import { FakeHost } from './support/fake-host.ts';
+import { freePorts } from './support/free-ports.ts';
 import { checkAudit } from './support/in-order.ts';
 import { createDatabase, endSharedPostgres, until } from './support/postgres.ts';
 
@@ -42,22 +43,13 @@ async function connect(): Promise<pg.Client> {
   return client;
 }
 
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
-
 type Plane = { kill: () => Promise<void>; call: (method: string, path: string) => Promise<Called> };
 type Called = { status: number; json: Record<string, string> };
 let account: NewAccount | undefined;
 
 /** Starts the control plane as a child process and waits until it is connected to the fake host. */
 async function startPlane(): Promise<Plane> {
-  const [port, metricsPort] = [await freePort(), await freePort()];
+  const [port, metricsPort] = await freePorts(2);
   const child = spawn(process.execPath, [MAIN], {
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     env: {

@@ -1,5 +1,5 @@
-// A failover between two real PostgreSQL servers with streaming replication, under load (CTL-13). Every commit waits for
-// the standby. bench/failover.ts does the same with Patroni, several times.
+// A failover between two real PostgreSQL servers with streaming replication, under load (CTL-13). Every commit waits
+// for the standby. bench/failover.ts does the same with Patroni, several times.
 import assert from 'node:assert/strict';
 import { after, describe, it } from 'node:test';
 import { connectToPrimary } from '../src/db/single.ts';

@@ -9,8 +9,8 @@ import { sql } from 'kysely';
 import { asOwner } from '../src/db/database.ts';
 import { DatabaseAway } from '../src/db/failures.ts';
 import { createLog } from '../src/log.ts';
+import { freePort } from './support/free-ports.ts';
 import { startPostgres } from './support/postgres.ts';
-import { freePort } from './support/postgres-pair.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'sandbar-tls-'));
 after(() => rmSync(folder, { recursive: true, force: true }));

@@ -5,7 +5,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Exec, ExecOutput } from '@sandbar/contract/exec.ts';
-import { patternOf } from './support/fake-host.ts';
+import { patternOf } from './support/fake-host/jobs.ts';
 import { until } from './support/postgres.ts';
 import { startTestBed } from './support/test-bed.ts';
 

@@ -5,7 +5,7 @@ import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Exec } from '@sandbar/contract/exec.ts';
-import { patternOf } from './support/fake-host.ts';
+import { patternOf } from './support/fake-host/jobs.ts';
 import { FakeStdin } from './support/fake-stdin.ts';
 import { until } from './support/postgres.ts';
 import { type CallOptions, startTestBed } from './support/test-bed.ts';

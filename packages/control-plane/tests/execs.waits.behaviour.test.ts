@@ -26,7 +26,7 @@ describe('requests that wait for the end of one job', () => {
     const calls = countCalls('getJob');
     const waiting = all(() => api<Exec>('GET', `/v1/machines/${machine}/execs/${id}?wait_ms=60000`));
     await isWaitedFor(calls);
-    // An answer to a request that came after the others says that the service has read those.
+    // When this later request is answered, the service has read the earlier ones too.
     await api('GET', `/v1/machines/${machine}`);
     host.endJob(machine, id, { exit_code: 7 });
     for (const { status, json } of await Promise.all(waiting)) {

@@ -1,5 +1,5 @@
-// Tests the API of files against a guest that the test plays: what the guest is asked, what clients get, and that a guest
-// with answers of any shape harms nobody.
+// Tests the API of files against a guest that the test plays: what the guest is asked, what clients get, and that a
+// guest with answers of any shape harms nobody.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';

@@ -1,5 +1,5 @@
-// Tests the content of files, both ways, against a guest that the test plays: headers, conditions and parts, that a body
-// which is not complete never looks complete, and that an upload reaches the guest whole or is cut.
+// Tests the content of files, both ways, against a guest that the test plays: headers, conditions and parts, that a
+// body which is not complete never looks complete, and that an upload reaches the guest whole or is cut.
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,5 +1,5 @@
-// Tests how hosts join: tokens, the certificates that a host gets, and what a join writes. The requests go to the API of
-// a replica, and a joined host is an agent behind real TLS.
+// Tests how hosts join: tokens, the certificates that a host gets, and what a join writes. The requests go to the API
+// of a replica, and a joined host is an agent behind real TLS.
 import assert from 'node:assert/strict';
 import { createPublicKey, randomUUID, X509Certificate } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -1,5 +1,5 @@
-// Tests guest calls and guest streams of the control plane: who may open one, what ends it, and what the client is told.
-// The requests go through the host agent's own routes; only the guest is played by the test.
+// Tests guest calls and guest streams of the control plane: who may open one, what ends it, and what the client is
+// told. The requests go through the host agent's own routes; only the guest is played by the test.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';

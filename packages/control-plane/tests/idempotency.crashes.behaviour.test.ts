@@ -1,6 +1,6 @@
 // Crashes the process that creates an object for an Idempotency-Key between any two steps (SQL statements or host
-// calls), or drops the answer to one step. The client repeats the request at another replica at once. Afterwards there is
-// exactly one object, and every further replay returns it.
+// calls), or drops the answer to one step. The client repeats the request at another replica at once. Afterwards there
+// is exactly one object, and every further replay returns it.
 import assert from 'node:assert/strict';
 import { before, it } from 'node:test';
 import { sql } from 'kysely';
@@ -104,8 +104,8 @@ for (const fate of FATES) {
         }
         // Once for all steps, because the check takes longer than a step.
         await checkAll(bed);
-        // The creates of volumes and snapshots that the host refuses are undone. That of a machine is attempted again, so
-        // the client's retry may join it, which depends on the moment.
+        // The creates of volumes and snapshots that the host refuses are undone. That of a machine is attempted again,
+        // so the client's retry may join it, which depends on the moment.
         if (fault && name === 'machine') assert(statuses.has(201));
         else assert.deepEqual([...statuses].sort(), fault ? [201] : [200, 201]);
       });

@@ -1,5 +1,5 @@
-// Tests of what the metrics say: each request, job, operation and stream is counted where docs/metrics.md says, and what
-// comes from the database is the same on every replica.
+// Tests of what the metrics say: each request, job, operation and stream is counted where docs/metrics.md says, and
+// what comes from the database is the same on every replica.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';

@@ -1,5 +1,5 @@
-// An upgrade that is taken back: what an older version does on the database of a newer one, and whether the version before
-// this one can really work on the tables of this one.
+// An upgrade that is taken back: what an older version does on the database of a newer one, and whether the version
+// before this one can really work on the tables of this one.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Migrator } from 'kysely/migration';
@@ -66,8 +66,8 @@ async function readSchema(databaseUrl: string): Promise<{ columns: Column[]; rul
      from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
      where ${tables}`,
   );
-  // What may refuse or change a row of an older statement: constraints, unique indexes and triggers. The columns that must
-  // not be null are above.
+  // What may refuse or change a row of an older statement: constraints, unique indexes and triggers. The columns that
+  // must not be null are above.
   const rules = await runSql(
     databaseUrl,
     `select c.relname as place, pg_get_constraintdef(r.oid) as rule, array(select c.relname || '.' || attname

@@ -2,17 +2,13 @@
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { HostSummary } from '@sandbar/contract/admin.ts';
-import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import { destroyMachine } from '../src/machines/actions.ts';
-import { lockMachine } from '../src/machines/store.ts';
-import { beginMachineMove } from '../src/moves/begin.ts';
 import { recountHost } from '../src/quotas/recount.ts';
 import { callAdmin } from './support/admin.ts';
-import { type Fate, runWithFate } from './support/dying.ts';
 import type { FakeHost } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
-import { createMoveActs } from './support/moves.ts';
+import { contentOn, createMoveActs, hostIdOf, testEveryFate } from './support/moves.ts';
 import { startTestBed } from './support/test-bed.ts';
 import { createVolumeActs } from './support/volumes.ts';
 
@@ -23,54 +19,31 @@ const { app } = bed.plane;
 const { db } = app;
 const acts = createVolumeActs(bed);
 const moves = createMoveActs(bed);
-const hostIdOf = (host: FakeHost) => host.info.host_id;
 const getMachine = async (id: string) => (await api('GET', `/v1/machines/${id}`)).json;
 const rowOf = (id: string) => db.selectFrom('machines').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
 
-type Moved = { id: string; volume: string; disk: string; content: string };
+type Moved = { id: string; volume: string; contents: Record<string, string> };
 /** Makes a stopped machine with a volume on the first host. */
 const stoppedOnFirst = async (): Promise<Moved> => {
   await moves.openOnly(first);
   const id = await acts.makeStopped();
   const volume = await acts.attached(id, '/data');
   await moves.openOnly(first, second);
-  const [disk, content] = [first.machines.get(id)?.disk, first.contents.get(volume)?.content];
+  const [disk, content] = [contentOn(first, id), contentOn(first, volume)];
   assert(disk && content);
-  return { id, volume, disk, content };
+  return { id, volume, contents: { [id]: disk, [volume]: content } };
 };
 /** Checks that only this host has the machine and its volume, with their contents, and that the rows say so. */
-const checkIsOn = async (host: FakeHost, { id, volume, disk, content }: Moved) => {
-  assert.equal((await rowOf(id)).host_id, hostIdOf(host));
-  assert.equal((await acts.rowOf(volume))?.host_id, hostIdOf(host));
-  for (const one of moves.hosts()) {
-    assert.equal(one.machines.get(id)?.disk, one === host ? disk : undefined);
-    assert.equal(one.contents.get(volume)?.content, one === host ? content : undefined);
-  }
+const checkIsOn = async (host: FakeHost, { contents }: Moved) => {
+  for (const [id, content] of Object.entries(contents)) await moves.checkIsOn(host, id, content);
 };
 const admin = (path: string, body?: object) =>
   callAdmin<HostSummary & { hosts: HostSummary[] }>(app.config.adminSocket, `/admin/hosts${path}`, body);
 
-afterEach(async () => {
-  for (const host of moves.hosts()) {
-    host.heal();
-    host.lacksImages = false;
-  }
-  await moves.openOnly(first, second);
-  await moves.settled();
-  const { machines } = (await api('GET', '/v1/machines')).json;
-  for (const { id } of machines) await api('DELETE', `/v1/machines/${id}?delete_snapshots=true`);
-  const { volumes } = (await api('GET', '/v1/volumes')).json;
-  for (const { id } of volumes) assert.equal((await api('DELETE', `/v1/volumes/${id}`)).status, 204);
-  await checkAll(bed);
-});
+afterEach(moves.cleanUp);
 
 describe('a stopped machine', () => {
-  const beginMove = (id: string) =>
-    moves.beginAside(async (tx) => {
-      const machine = await lockMachine(tx, id);
-      assert(machine);
-      return beginMachineMove(app, tx, machine, { toHostId: hostIdOf(second), actor: 'system:operator' });
-    });
+  const beginMove = (id: string) => moves.beginMachine(id, second);
 
   it('moves with its disk, its volume and the output of its jobs, and starts at its new host', async () => {
     await moves.openOnly(first);
@@ -117,8 +90,7 @@ describe('a stopped machine', () => {
       await performing;
       await moves.settled();
       assert(!first.machines.has(machine.id) && !second.machines.has(machine.id));
-      assert.equal(first.contents.get(machine.volume)?.content, machine.content, 'its volume is available');
-      assert(!second.volumes.has(machine.volume));
+      await moves.checkIsOn(first, machine.volume, machine.contents[machine.volume]);
       await checkAll(bed);
     }
   });
@@ -128,44 +100,21 @@ describe('a stopped machine', () => {
     const before = [first.changeCount, second.changeCount] as const;
     await moves.perform(app, await beginMove(machine.id));
     await moves.settled();
-    const back = await moves.beginAside(async (tx) => {
-      const row = await lockMachine(tx, machine.id);
-      assert(row);
-      return beginMachineMove(app, tx, row, { toHostId: hostIdOf(first), actor: 'user' });
-    });
-    await moves.perform(app, back);
+    await moves.perform(app, await moves.beginMachine(machine.id, first));
     await moves.settled();
     first.repeatChanges(before[0]);
     second.repeatChanges(before[1]);
     await checkIsOn(first, machine);
   });
 
-  const FATES: Fate[] = ['dies', 'loses the answer'];
-  const ENDS: [string, ServiceError | undefined, FakeHost][] = [
-    ['succeeds', undefined, second],
-    ['is refused', new ServiceError('conflict', 'The host lacks the image.'), first],
-  ];
-  for (const fate of FATES) {
-    for (const [name, refusal, end] of ENDS) {
-      it(`the process of a move that ${name} ${fate} at any step: one host has it, and it ends (CTL-14)`, async () => {
-        for (let at = 1, goesOn = true; goesOn; at++) {
-          const machine = await stoppedOnFirst();
-          const id = await beginMove(machine.id);
-          if (refusal) second.fault('receiveCopy', refusal);
-          goesOn = await runWithFate(app, { fate, at }, (own) => moves.perform(own, id));
-          const { host_id } = await rowOf(machine.id);
-          assert.equal(moves.hostOf(host_id).machines.get(machine.id)?.disk, machine.disk, `step ${at}`);
-          assert.equal(moves.hostOf(host_id).contents.get(machine.volume)?.content, machine.content, `step ${at}`);
-          await moves.recover();
-          await checkIsOn(end, machine);
-          second.heal();
-          await destroyMachine(app, accountId, machine.id);
-          await api('DELETE', `/v1/volumes/${machine.volume}`);
-        }
-        await checkAll(bed);
-      });
-    }
-  }
+  testEveryFate(bed, {
+    make: stoppedOnFirst,
+    begin: ({ id }) => beginMove(id),
+    remove: async ({ id, volume }) => {
+      await destroyMachine(app, accountId, id);
+      await api('DELETE', `/v1/volumes/${volume}`);
+    },
+  });
 });
 
 describe('a host that is drained', () => {

@@ -4,13 +4,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { inTransaction } from '../src/db/transaction.ts';
-import { beginVolumeMove } from '../src/moves/begin.ts';
 import { deleteVolume } from '../src/volumes/destroy.ts';
-import { type Fate, runWithFate } from './support/dying.ts';
 import type { FakeHost } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
-import { createMoveActs } from './support/moves.ts';
+import { contentOn, createMoveActs, hostIdOf, testEveryFate } from './support/moves.ts';
 import { startTestBed } from './support/test-bed.ts';
 import { createVolumeActs, refusalOf } from './support/volumes.ts';
 
@@ -21,15 +18,15 @@ const { app } = bed.plane;
 const acts = createVolumeActs(bed);
 const moves = createMoveActs(bed);
 
-const hostIdOf = (host: FakeHost) => host.info.host_id;
-/** Makes a volume on a host and returns its id and its content. */
-const volumeOn = async (host: FakeHost): Promise<{ id: string; content: string }> => {
+type Moved = { id: string; contents: Record<string, string> };
+/** Makes a volume on a host. */
+const volumeOn = async (host: FakeHost): Promise<Moved> => {
   await moves.openOnly(host);
   const id = await acts.makeVolume();
   await moves.openOnly(first, second, third);
-  const content = host.contents.get(id)?.content;
+  const content = contentOn(host, id);
   assert(content);
-  return { id, content };
+  return { id, contents: { [id]: content } };
 };
 const machineOn = async (host: FakeHost): Promise<string> => {
   await moves.openOnly(host);
@@ -37,29 +34,9 @@ const machineOn = async (host: FakeHost): Promise<string> => {
   await moves.openOnly(first, second, third);
   return id;
 };
-/** Checks that only this host has the volume, with its content, and that the row says so. */
-const checkIsOn = async (host: FakeHost, { id, content }: { id: string; content: string }) => {
-  assert.equal((await acts.rowOf(id))?.host_id, hostIdOf(host));
-  assert.deepEqual(
-    moves.hosts().map((one) => one.contents.get(id)?.content),
-    moves.hosts().map((one) => (one === host ? content : undefined)),
-  );
-};
+const checkIsOn = (host: FakeHost, { id, contents }: Moved) => moves.checkIsOn(host, id, contents[id]);
 
-afterEach(async () => {
-  for (const host of moves.hosts()) {
-    host.heal();
-    host.lacksImages = false;
-  }
-  await moves.openOnly(first, second, third);
-  await moves.settled();
-  const { machines } = (await api('GET', '/v1/machines')).json;
-  for (const { id } of machines) await api('DELETE', `/v1/machines/${id}`);
-  const { volumes } = (await api('GET', '/v1/volumes')).json;
-  for (const { id } of volumes) assert.equal((await api('DELETE', `/v1/volumes/${id}`)).status, 204);
-  await moves.settled();
-  await checkAll(bed);
-});
+afterEach(moves.cleanUp);
 
 describe('an attach to a machine on another host', () => {
   it('moves the volume with its content, and back again', async () => {
@@ -214,15 +191,7 @@ describe('a create with volumes', () => {
 });
 
 describe('while a volume moves', () => {
-  const beginMove = (id: string) =>
-    moves.beginAside((tx) =>
-      beginVolumeMove(
-        app,
-        tx,
-        { id, account_id: bed.accountId },
-        { fromHostId: hostIdOf(first), toHostId: hostIdOf(second), actor: 'user' },
-      ),
-    );
+  const beginMove = (id: string) => moves.beginVolume(id, first, second);
 
   it('room is reserved on both hosts, and the audit finds nothing', async () => {
     const volume = await volumeOn(first);
@@ -264,50 +233,20 @@ describe('while a volume moves', () => {
     await acts.detach(volume.id);
     first.repeatChanges(before[0]);
     second.repeatChanges(before[1]);
-    assert.equal(first.contents.get(volume.id)?.content, volume.content);
-    assert(!second.volumes.has(volume.id));
+    await checkIsOn(first, volume);
   });
 
   it('nothing else that needs the volume begins', async () => {
     const volume = await volumeOn(first);
     await beginMove(volume.id);
-    await assert.rejects(
-      inTransaction(app.db, (tx) =>
-        beginVolumeMove(
-          app,
-          tx,
-          { id: volume.id, account_id: bed.accountId },
-          { fromHostId: hostIdOf(first), toHostId: hostIdOf(third), actor: 'user' },
-        ),
-      ),
-    );
+    await assert.rejects(moves.beginVolume(volume.id, first, third));
     await moves.recover();
     await checkIsOn(second, volume);
   });
 
-  const FATES: Fate[] = ['dies', 'loses the answer'];
-  const ENDS: [string, ServiceError | undefined, FakeHost][] = [
-    ['succeeds', undefined, second],
-    ['is refused', new ServiceError('conflict', 'The host lacks the image.'), first],
-  ];
-  for (const fate of FATES) {
-    for (const [name, refusal, end] of ENDS) {
-      it(`the process of a move that ${name} ${fate} at any step: one host has it, and it ends (CTL-14)`, async () => {
-        for (let at = 1, goesOn = true; goesOn; at++) {
-          const volume = await volumeOn(first);
-          const id = await beginMove(volume.id);
-          if (refusal) second.fault('receiveCopy', refusal);
-          goesOn = await runWithFate(app, { fate, at }, (own) => moves.perform(own, id));
-          const { host_id } = (await acts.rowOf(volume.id)) ?? {};
-          assert(host_id);
-          assert.equal(moves.hostOf(host_id).contents.get(volume.id)?.content, volume.content, `step ${at}`);
-          await moves.recover();
-          await checkIsOn(end, volume);
-          second.heal();
-          await deleteVolume(app, bed.accountId, volume.id);
-        }
-        await checkAll(bed);
-      });
-    }
-  }
+  testEveryFate(bed, {
+    make: () => volumeOn(first),
+    begin: ({ id }) => beginMove(id),
+    remove: ({ id }) => deleteVolume(app, bed.accountId, id),
+  });
 });

@@ -8,6 +8,7 @@ import type { App } from '../src/app.ts';
 import { installAuth } from '../src/http/auth.ts';
 import { describeApis } from '../src/openapi/describe.ts';
 import { DOCUMENT_PATHS } from '../src/openapi/write.ts';
+import { PUBLIC_OPERATIONS } from './support/public-operations.ts';
 
 type Response = { description: string; content?: Record<string, { example?: unknown; schema?: unknown }> };
 type Operation = {
@@ -25,18 +26,6 @@ type Document = {
 };
 const documents = (await describeApis()) as { api: Document; admin: Document };
 const KINDS = ['api', 'admin'] as const;
-/** Operations that need no credential: the client has none yet, or has lost it. */
-const PUBLIC = [
-  'signUp',
-  'signIn',
-  'requestPasswordReset',
-  'resetPassword',
-  'signInWithOidc',
-  'finishOidcSignIn',
-  'beginDeviceLogin',
-  'pollDeviceLogin',
-  'connectTerminal',
-];
 const operationsOf = ({ paths }: Document): Operation[] =>
   Object.values(paths).flatMap((methods) => Object.values(methods));
 const operations = KINDS.flatMap((kind) => operationsOf(documents[kind]));
@@ -73,7 +62,7 @@ describe('openapi.json and admin.json', () => {
       const { operationId, summary, tags, security, requestBody, responses } = operation;
       assert(operationId && summary && tags.length === 1, operationId);
       const isPublic = security.length === 0;
-      assert.equal(isPublic, PUBLIC.includes(operationId), operationId);
+      assert.equal(isPublic, PUBLIC_OPERATIONS.includes(operationId), operationId);
       for (const status of ['400', '500', '503', ...(isPublic ? [] : ['401'])]) {
         assert(responses[status], `${operationId} ${status}`);
       }

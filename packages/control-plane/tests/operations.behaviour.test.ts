@@ -12,7 +12,7 @@ import { createLog } from '../src/log.ts';
 import { claimDue, pauseAfterMs } from '../src/operations/store.ts';
 import { keepHouse } from '../src/reconcilers/housekeeping.ts';
 import { callAdmin } from './support/admin.ts';
-import type { Operation } from './support/fake-host.ts';
+import type { Operation } from './support/fake-host/calls.ts';
 import { checkAll } from './support/in-order.ts';
 import { until } from './support/postgres.ts';
 import { type Answer, startTestBed, type TestBed } from './support/test-bed.ts';

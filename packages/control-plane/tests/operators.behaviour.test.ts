@@ -1,5 +1,5 @@
-// Tests of who is an operator, and of when the operator's routes ask for the password again. That every such route refuses
-// other credentials is tested by authorisation.behaviour.test.ts.
+// Tests of who is an operator, and of when the operator's routes ask for the password again. That every such route
+// refuses other credentials is tested by authorisation.behaviour.test.ts.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';

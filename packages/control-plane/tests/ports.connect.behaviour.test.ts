@@ -70,7 +70,7 @@ describe('a connection to a port', () => {
     await answered;
     const answeredAt = performance.now();
     assert.deepEqual(await reading, { text: String(size), code: 1000, reason: '' });
-    // Without an answer to its close, a WebSocket stays open for 30 s. How long the bytes take says nothing about that.
+    // A WebSocket whose close is not answered stays open for 30 s. The time that the bytes took is not counted.
     assert(performance.now() - answeredAt < 20_000);
   });
 

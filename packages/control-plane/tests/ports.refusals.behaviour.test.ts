@@ -1,5 +1,5 @@
-// Tests what the relay to ports of machines refuses: requests and programs that do not keep to HTTP, and ports that
-// nothing answers.
+// Tests what the relay to ports of machines refuses: requests and answers that violate HTTP, and ports on which no
+// program listens.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';

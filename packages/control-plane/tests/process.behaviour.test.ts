@@ -12,6 +12,7 @@ import { homePaths } from '@sandbar/contract/home.ts';
 import { readConfig } from '../src/config.ts';
 import { callAdmin } from './support/admin.ts';
 import { FakeHost } from './support/fake-host.ts';
+import { freePort } from './support/free-ports.ts';
 import { createDatabase, endSharedPostgres, until } from './support/postgres.ts';
 
 const MAIN = new URL('../src/main.ts', import.meta.url).pathname;
@@ -29,15 +30,6 @@ after(async () => {
 });
 
 type Started = { child: ChildProcess; output: () => string; exited: Promise<number | null>; baseUrl: string };
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 async function start(env: Record<string, string> = {}): Promise<Started> {
   const port = await freePort();

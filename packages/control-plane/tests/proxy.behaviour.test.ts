@@ -1,4 +1,5 @@
-// Tests that the headers in which a reverse proxy describes its client are believed only when a trusted proxy sent them.
+// Tests that the headers in which a reverse proxy describes its client are believed only when a trusted proxy sent
+// them.
 import assert from 'node:assert/strict';
 import { request as openRequest } from 'node:http';
 import { describe, it } from 'node:test';

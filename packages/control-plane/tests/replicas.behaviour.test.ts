@@ -10,7 +10,7 @@ import { insertKey } from '../src/api-keys/store.ts';
 import type { ControlPlane } from '../src/control-plane.ts';
 import { hashDeviceCode } from '../src/device-login/codes.ts';
 import { openStream } from './support/event-stream.ts';
-import { patternOf } from './support/fake-host.ts';
+import { patternOf } from './support/fake-host/jobs.ts';
 import { FakeStdin } from './support/fake-stdin.ts';
 import { FakeTerminals } from './support/fake-terminals.ts';
 import { guestEntry } from './support/guest-files.ts';

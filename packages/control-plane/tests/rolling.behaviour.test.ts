@@ -1,5 +1,5 @@
-// Tests a rolling restart: two replicas as processes behind a load balancer are restarted one after the other, while the
-// SDK does everything that clients do. No request is lost, and no terminal is away for longer than a reconnect.
+// Tests a rolling restart: two replicas as processes behind a load balancer are restarted one after the other, while
+// the SDK does everything that clients do. No request is lost, and no terminal is away for longer than a reconnect.
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { request as openRequest } from 'node:http';

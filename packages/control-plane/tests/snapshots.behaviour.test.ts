@@ -8,7 +8,7 @@ import type { Snapshot } from '@sandbar/contract/snapshot.ts';
 import { sql } from 'kysely';
 import pg from 'pg';
 import { v7 as uuidv7 } from 'uuid';
-import type { Fault, Operation } from './support/fake-host.ts';
+import type { Fault, Operation } from './support/fake-host/calls.ts';
 import { checkAll } from './support/in-order.ts';
 import { isBusy, leaveOperation } from './support/operations.ts';
 import { startTestBed } from './support/test-bed.ts';

@@ -152,7 +152,8 @@ describe('POST /v1/machines with snapshot_id', () => {
 
   it('goes to the host of the snapshot, whose lack of room or absence is a 503', async () => {
     const id = await snap(await create());
-    // A second host that has more room, and that another replica seems to listen to. The machine must not be placed there.
+    // A second host that has more room, and that another replica seems to listen to. The machine must not be placed
+    // there.
     const other = randomUUID();
     await sql`insert into hosts (id, version, boot_id, isolation, network, subnet, cpus, memory_mb, images, address,
         listener_id, listener_until)

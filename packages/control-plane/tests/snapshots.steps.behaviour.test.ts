@@ -2,7 +2,7 @@
 // quotas and the host must agree, and an operation that failed must leave nothing behind.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
-import type { Fault, Operation } from './support/fake-host.ts';
+import type { Fault, Operation } from './support/fake-host/calls.ts';
 import { checkAll } from './support/in-order.ts';
 import { until } from './support/postgres.ts';
 import { type Answer, startTestBed } from './support/test-bed.ts';

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
 import { correctMeter } from '../src/audit/mend.ts';
-import type { Fault, Operation } from './support/fake-host.ts';
+import type { Fault, Operation } from './support/fake-host/calls.ts';
 import { checkAll } from './support/in-order.ts';
 import { isBusy, leaveOperation } from './support/operations.ts';
 import { type Answer, startTestBed } from './support/test-bed.ts';

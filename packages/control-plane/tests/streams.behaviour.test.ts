@@ -1,5 +1,5 @@
-// Tests the limits on event streams: their memory, their reads from the host and their number for each account. Also tests
-// that a stream closes when its API key expires or is revoked, or when its user signs out.
+// Tests the limits on event streams: their memory, their reads from the host and their number for each account. Also
+// tests that a stream closes when its API key expires or is revoked, or when its user signs out.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';

@@ -1,5 +1,6 @@
 // Tests that one trace leads from the client's request through the control plane and the host agent to the guest. The
-// agent's parts are real, from its HTTP server to its machines; only the hypervisor, the guest and the network are fake.
+// agent's parts are real, from its HTTP server to its machines; only the hypervisor, the guest and the network are
+// fake.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';

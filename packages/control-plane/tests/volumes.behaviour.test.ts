@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
-import type { Fault } from './support/fake-host.ts';
+import type { Fault } from './support/fake-host/calls.ts';
 import { checkBooks, startTestBed } from './support/test-bed.ts';
 
 const bed = await startTestBed({ replicas: 2 });

@@ -7,7 +7,7 @@ import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import { callAdmin } from './support/admin.ts';
-import type { Fault } from './support/fake-host.ts';
+import type { Fault } from './support/fake-host/calls.ts';
 import { checkAll } from './support/in-order.ts';
 import { isBusy } from './support/operations.ts';
 import { checkBooks, startTestBed } from './support/test-bed.ts';

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { copyFileSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { after, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { shapeOf } from '../src/machines/starter.ts';
 import {
   bareKeyOf,
@@ -20,21 +20,12 @@ import {
   warmHost,
   wayOf,
 } from './support/clones.ts';
-import { type Cloning, FakeHost, until } from './support/fake-host.ts';
-import type { FaultPoint } from './support/fake-hypervisor.ts';
-
-type Pass = { point: FaultPoint; nth: number; when: 'before' | 'after' };
+import { type FakeHost, until } from './support/fake-host.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
+import { type KillPoint, killPointsOf } from './support/kill-points.ts';
 
 describe('adoption after kill -9', () => {
-  const used: FakeHost[] = [];
-  after(() => {
-    for (const host of used) host.remove();
-  });
-  const newHost = (cloning: Partial<Cloning> = {}) => {
-    const host = new FakeHost(cloning);
-    used.push(host);
-    return host;
-  };
+  const newHost = makeHosts();
 
   /** Runs every step of an agent's work. Returns early when the agent dies. */
   const live = async (host: FakeHost, running: Map<string, string>) => {
@@ -56,20 +47,12 @@ describe('adoption after kill -9', () => {
     await host.registry.destroy(idOf(3), 2);
   };
 
-  const passes = async (): Promise<Pass[]> => {
+  const passes = async (): Promise<KillPoint[]> => {
     const host = newHost({ size: 1 });
     await live(host, new Map());
     const passed = [...host.hypervisor.passed];
     await host.close();
-    const seen = new Map<FaultPoint, number>();
-    return passed.flatMap((point) => {
-      const nth = (seen.get(point) ?? 0) + 1;
-      seen.set(point, nth);
-      return [
-        { point, nth, when: 'before' as const },
-        { point, nth, when: 'after' as const },
-      ];
-    });
+    return killPointsOf(passed);
   };
 
   it('whichever step was its last, machines that ran run on in their VM, the others start, and nothing is left (CTL-2, CTL-3)', async () => {

@@ -20,7 +20,9 @@ describe('handshakes of strangers', () => {
     server.close();
   });
 
-  /** Opens a connection from an address of the loopback network. Returns the end of the agent, and whether it may go on. */
+  /**
+   * Opens a connection from an address of the loopback network. Returns the end of the agent, and whether it may go on.
+   */
   const open = async (localAddress: string) => {
     const accepted = once(server, 'connection');
     const client = connect({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', localAddress });

@@ -39,7 +39,9 @@ async function openWith(guest: Partial<Guest>) {
   return sessions;
 }
 
-/** What a guest echoes: token and epoch, which follow the greeting. `flipped`: the bits of the epoch that it inverts. */
+/**
+ * What a guest echoes: token and epoch, which follow the greeting. `flipped`: the bits of the epoch that it inverts.
+ */
 function echoOf(hello: Buffer, flipped: number): Buffer {
   return Buffer.concat([hello.subarray(GREETING.length, -8), hello.subarray(-8).map((byte) => byte ^ flipped)]);
 }

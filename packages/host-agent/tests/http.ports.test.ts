@@ -41,7 +41,9 @@ const errors = {
 const connect = (path = `/v1/machines/${ID}/ports/80`, signal = closing.signal) =>
   openPortSocket(socketPath, path, signal, errors);
 
-/** A program of a machine: what it sends, and what it gets. `finish` ends its direction, with an error or well. */
+/**
+ * A fake program in a machine, with the bytes that it sends and gets. `finish` ends its sending, well or with an error.
+ */
 function program() {
   const [sent, received] = [new PassThrough(), new PassThrough()];
   const duplex = Duplex.from({ readable: sent, writable: received });

@@ -4,10 +4,11 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import type { Machine } from '../src/machines/machine.ts';
-import { FakeHost, SPEC, until } from './support/fake-host.ts';
+import { type FakeHost, SPEC, until } from './support/fake-host.ts';
 import type { FakeVm } from './support/fake-vm.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000b';
 const LIMITS = { bytes: 1_000_000, jobs: 20 };
@@ -16,20 +17,16 @@ const expired = { code: 'output_expired' };
 describe('the kept output of ended jobs', () => {
   let host: FakeHost;
   let machine: Machine;
-  const used: FakeHost[] = [];
   const start = async (limits = LIMITS) => {
     await host.start('boot-1', 1_000_000, limits);
     machine = host.registry.get(ID);
   };
+  const newHost = makeHosts();
   beforeEach(async () => {
-    host = new FakeHost();
-    used.push(host);
+    host = newHost();
     await host.start('boot-1', 1_000_000, LIMITS);
     await host.registry.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });
     machine = host.registry.get(ID);
-  });
-  after(() => {
-    for (const one of used) one.remove();
   });
 
   const vm = () => host.hypervisor.running.get(ID) as FakeVm;

@@ -3,11 +3,12 @@
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Machine } from '../src/machines/machine.ts';
-import { FakeHost, SPEC, until } from './support/fake-host.ts';
+import { type FakeHost, SPEC, until } from './support/fake-host.ts';
 import type { FakeVm } from './support/fake-vm.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000b';
 const JOB = { command: 'x', timeout_sec: 10, generation: 1 };
@@ -16,17 +17,13 @@ describe('host agent jobs', () => {
   let host: FakeHost;
   let machine: Machine;
   let vm: FakeVm;
-  const used: FakeHost[] = [];
+  const newHost = makeHosts();
   beforeEach(async () => {
-    host = new FakeHost();
-    used.push(host);
+    host = newHost();
     await host.start();
     await host.registry.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });
     machine = host.registry.get(ID);
     vm = host.hypervisor.running.get(ID) as FakeVm;
-  });
-  after(() => {
-    for (const one of used) one.remove();
   });
   const statusOf = async (jobId: string) => (await machine.job(jobId)).report().status;
 

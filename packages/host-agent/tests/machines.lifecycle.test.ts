@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import type { HostNetwork } from '../src/network/network.ts';
 import { uplinkMtu } from '../src/network/uplink.ts';
-import { FakeHost, SPEC, until } from './support/fake-host.ts';
+import { type FakeHost, SPEC, until } from './support/fake-host.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000a';
 const running = (generation: number) => ({ generation, desired: 'running' as const, spec: SPEC });
@@ -13,14 +14,10 @@ const stopped = (generation: number) => ({ generation, desired: 'stopped' as con
 
 describe('host agent machines', () => {
   let host: FakeHost;
-  const used: FakeHost[] = [];
+  const newHost = makeHosts();
   beforeEach(async () => {
-    host = new FakeHost();
-    used.push(host);
+    host = newHost();
     await host.start();
-  });
-  after(() => {
-    for (const one of used) one.remove();
   });
   const status = () => host.registry.reports()[0]?.status;
 

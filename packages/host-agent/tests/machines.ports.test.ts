@@ -7,7 +7,8 @@ import { text } from 'node:stream/consumers';
 import { after, beforeEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { GuestStream } from '../src/guest/guest-stream.ts';
-import { FakeHost, SPEC } from './support/fake-host.ts';
+import { type FakeHost, SPEC } from './support/fake-host.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000a';
 const running = (generation: number) => ({ generation, desired: 'running' as const, spec: SPEC });
@@ -15,16 +16,14 @@ const PARAMS = JSON.stringify({ port: 8000 });
 
 describe('ports of a machine', () => {
   let host: FakeHost;
-  const used: FakeHost[] = [];
   const servers: Server[] = [];
+  const newHost = makeHosts();
   beforeEach(async () => {
-    host = new FakeHost();
-    used.push(host);
+    host = newHost();
     await host.start();
     await host.registry.ensure(ID, running(1));
   });
   after(() => {
-    for (const one of used) one.remove();
     for (const server of servers) server.close();
   });
 

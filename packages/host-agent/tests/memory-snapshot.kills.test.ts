@@ -9,11 +9,10 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { checkMachines, idOf, NOTHING, specOf, vmOf } from './support/clones.ts';
 import { FakeHost, until } from './support/fake-host.ts';
 import type { FaultPoint } from './support/fake-hypervisor.ts';
+import { type KillPoint, killPointsOf } from './support/kill-points.ts';
 
 const SNAPSHOT = '019a0000-0000-7000-8000-0000000001aa';
 const OTHER = '019a0000-0000-7000-8000-0000000001bb';
-
-type Pass = { point: FaultPoint; nth: number; when: 'before' | 'after' };
 
 describe('memory snapshots', () => {
   const used: FakeHost[] = [];
@@ -57,18 +56,10 @@ describe('memory snapshots', () => {
     await take(host, 1, OTHER);
   };
 
-  const passes = async (): Promise<Pass[]> => {
+  const passes = async (): Promise<KillPoint[]> => {
     const host = newHost();
     await live(host);
-    const seen = new Map<FaultPoint, number>();
-    return host.hypervisor.passed.flatMap((point) => {
-      const nth = (seen.get(point) ?? 0) + 1;
-      seen.set(point, nth);
-      return [
-        { point, nth, when: 'before' as const },
-        { point, nth, when: 'after' as const },
-      ];
-    });
+    return killPointsOf(host.hypervisor.passed);
   };
 
   it('whichever step was the last of an agent, a snapshot is whole or not there, its machine runs on, and all of it can be done again (CTL-2)', async () => {

@@ -10,7 +10,6 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
-import { createLog } from '@sandbar/logging/log.ts';
 import { reservedUids, uidRange } from '../src/jail/uid-pool.ts';
 import { BridgeNetwork, type BridgeOptions } from '../src/network/bridge-network.ts';
 import { networkNames, tapOf } from '../src/network/names.ts';
@@ -21,6 +20,7 @@ import { until } from './support/fake-host.ts';
 import { arpFrame, ethernet, pingFrame, tagged, UDP_PORT, udpFrame } from './support/frames.ts';
 import { nameQuery } from './support/name-server.ts';
 import { enterOwnNetwork } from './support/own-network.ts';
+import { A, B, GATEWAY, IP_A, IP_B, OPEN, SUBNET } from './support/two-machines.ts';
 import {
   Ear,
   must,
@@ -33,18 +33,6 @@ import {
   tcpScript,
   udpScript,
 } from './support/wire.ts';
-
-const SUBNET = '10.123.0.0/16';
-const GATEWAY = '10.123.0.1';
-const [A, B] = ['00000000000a', '00000000000b'];
-const [IP_A, IP_B] = ['10.123.0.10', '10.123.0.11'];
-const OPEN: BridgeOptions = {
-  assigned: new Map(),
-  allow: [],
-  rateMbit: undefined,
-  connections: 4096,
-  log: createLog({ process: 'test', level: 'silent' }),
-};
 
 /**
  * One address in each range that is not part of the internet, and those where clouds serve credentials. The outside

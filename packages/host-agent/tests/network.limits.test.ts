@@ -5,7 +5,6 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
-import { createLog } from '@sandbar/logging/log.ts';
 import { reservedUids, uidRange } from '../src/jail/uid-pool.ts';
 import { BridgeNetwork, type BridgeOptions } from '../src/network/bridge-network.ts';
 import { Firewall } from '../src/network/firewall.ts';
@@ -14,19 +13,9 @@ import { networkNames, tapOf } from '../src/network/names.ts';
 import { macOfIp, parseSubnet } from '../src/network/subnet.ts';
 import { UDP_PORT, udpFrame } from './support/frames.ts';
 import { enterOwnNetwork } from './support/own-network.ts';
+import { A, B, GATEWAY, IP_A, IP_B, OPEN, SUBNET } from './support/two-machines.ts';
 import { Ear, must, NAMED_ADDRESS, nameScript, Outside, type Speaker, TapMachine, tcpScript } from './support/wire.ts';
 
-const SUBNET = '10.123.0.0/16';
-const GATEWAY = '10.123.0.1';
-const [A, B] = ['00000000000a', '00000000000b'];
-const [IP_A, IP_B] = ['10.123.0.10', '10.123.0.11'];
-const OPEN: BridgeOptions = {
-  assigned: new Map(),
-  allow: [],
-  rateMbit: undefined,
-  connections: 4096,
-  log: createLog({ process: 'test', level: 'silent' }),
-};
 const canIsolate = process.getuid?.() === 0 && existsSync('/dev/net/tun');
 
 /** A Node script that sends one datagram to each of `count` ports of an address, and prints how many it sent. */

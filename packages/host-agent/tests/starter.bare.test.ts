@@ -3,25 +3,19 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { shapeOf } from '../src/machines/starter.ts';
 import { bareShapeOf } from '../src/templates/shape.ts';
 import { bareKeyOf, checkMachines, create, idOf, imageOf, NOTHING, specOf, vmOf, wayOf } from './support/clones.ts';
-import { FakeHost, until } from './support/fake-host.ts';
+import { type FakeHost, until } from './support/fake-host.ts';
 import type { FaultPoint } from './support/fake-hypervisor.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 const VOLUME = '019a0000-0000-7000-8000-0000000000ff';
 
 describe('bare templates', () => {
-  const used: FakeHost[] = [];
-  after(() => {
-    for (const host of used) host.remove();
-  });
-  const newHost = () => {
-    const host = new FakeHost({ size: 0 });
-    used.push(host);
-    return host;
-  };
+  const makeHost = makeHosts();
+  const newHost = () => makeHost({ size: 0 });
   const bareShape = (host: FakeHost) => bareShapeOf(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
   const hasBare = (host: FakeHost) => host.templates?.has(bareKeyOf(host)) === true;
   const diskOf = (host: FakeHost, number: number) => join(host.paths.machines, idOf(number), 'disk.qcow2');

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { shapeOf } from '../src/machines/starter.ts';
 import { CommandError } from '../src/run-command.ts';
 import { diskFull } from '../src/storage/overlay.ts';
@@ -20,19 +20,12 @@ import {
   warmHost,
   wayOf,
 } from './support/clones.ts';
-import { type Cloning, FakeHost, until } from './support/fake-host.ts';
+import { type FakeHost, until } from './support/fake-host.ts';
 import type { FaultPoint } from './support/fake-hypervisor.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 describe('starter', () => {
-  const used: FakeHost[] = [];
-  after(() => {
-    for (const host of used) host.remove();
-  });
-  const newHost = (cloning: Partial<Cloning> = {}) => {
-    const host = new FakeHost(cloning);
-    used.push(host);
-    return host;
-  };
+  const newHost = makeHosts();
   const destroyAll = async (host: FakeHost) => {
     for (const { machine_id: id } of host.registry.reports()) {
       // If a step fails, the delete has to be repeated.
@@ -128,7 +121,7 @@ describe('starter', () => {
   });
 
   it('a machine that was stopped boots cold from its own disk', async () => {
-    const host = await warmHost(newHost());
+    const host = await warmHost(newHost({}));
     await host.registry.ensure(idOf(1), { generation: 2, desired: 'stopped', spec: specOf(1) });
     await create(host, 1, { generation: 3 });
     assert.equal(wayOf(host, 1), 'boot');

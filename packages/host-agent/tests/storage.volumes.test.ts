@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, beforeEach, describe, it } from 'node:test';
-import { FakeHost, SPEC } from './support/fake-host.ts';
+import { beforeEach, describe, it } from 'node:test';
+import { type FakeHost, SPEC } from './support/fake-host.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000a';
 const OTHER = '019a0000-0000-7000-8000-00000000000b';
@@ -13,14 +14,10 @@ const running = (generation: number) => ({ generation, desired: 'running' as con
 
 describe('a delete that keeps the root disk', () => {
   let host: FakeHost;
-  const used: FakeHost[] = [];
+  const newHost = makeHosts();
   beforeEach(async () => {
-    host = new FakeHost();
-    used.push(host);
+    host = newHost();
     await host.start();
-  });
-  after(() => {
-    for (const one of used) one.remove();
   });
   const machineDir = (id = ID) => join(host.dir, 'machines', id);
   const disk = (id = ID) => join(machineDir(id), 'disk.qcow2');
@@ -146,8 +143,8 @@ describe('a delete that keeps the root disk', () => {
       const machine = readFileSync(join(machineDir(), 'machine.json'), 'utf8');
       await host.registry.destroy(ID, 3, VOLUME);
       mkdirSync(machineDir());
-      // Restore the state that a crash after the move leaves: `machine.json` already has generation 3, because the agent
-      // records the generation before it moves the disk.
+      // Restore the state that a crash after the move leaves: `machine.json` already has generation 3, because the
+      // agent records the generation before it moves the disk.
       writeFileSync(join(machineDir(), 'machine.json'), JSON.stringify({ ...JSON.parse(machine), generation: 3 }));
       await host.start();
       await assert.rejects(host.registry.ensure(ID, running(2)), { code: 'conflict' });

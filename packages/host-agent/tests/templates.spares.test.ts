@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { shapeOf } from '../src/machines/starter.ts';
 import { bareShapeOf } from '../src/templates/shape.ts';
 import {
@@ -19,19 +19,13 @@ import {
   warmHost,
   wayOf,
 } from './support/clones.ts';
-import { type Cloning, FakeHost, until } from './support/fake-host.ts';
+import { type Cloning, type FakeHost, until } from './support/fake-host.ts';
 import type { FaultPoint } from './support/fake-hypervisor.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 describe('QEMUs started ahead', () => {
-  const used: FakeHost[] = [];
-  after(() => {
-    for (const host of used) host.remove();
-  });
-  const newHost = (cloning: Partial<Cloning>) => {
-    const host = new FakeHost({ size: 0, ...cloning });
-    used.push(host);
-    return host;
-  };
+  const makeHost = makeHosts();
+  const newHost = (cloning: Partial<Cloning>) => makeHost({ size: 0, ...cloning });
   const waitingOf = (host: FakeHost) =>
     [...host.hypervisor.running.values()].filter((vm) => vm.runDir.startsWith(host.paths.runPool));
   /** Prepares a host with a template and all its spares. */

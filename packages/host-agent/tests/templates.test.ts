@@ -14,7 +14,7 @@ import {
   writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { after, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { shapeOf } from '../src/machines/starter.ts';
 import { bareShapeOf, templateDiskGb, templateKey } from '../src/templates/shape.ts';
 import {
@@ -29,7 +29,8 @@ import {
   warmHost,
   wayOf,
 } from './support/clones.ts';
-import { type Cloning, FakeHost, until } from './support/fake-host.ts';
+import { type Cloning, type FakeHost, until } from './support/fake-host.ts';
+import { makeHosts } from './support/hosts-of-suite.ts';
 
 /** Memory that the fake guest uses: one page. */
 const USED_BYTES = 4096;
@@ -38,15 +39,8 @@ const [ONE, TWO, THREE]: [Size, Size, Size] = [{ vcpus: 1 }, { vcpus: 2 }, { vcp
 const SHAPES = [ONE, TWO, THREE];
 
 describe('templates', () => {
-  const used: FakeHost[] = [];
-  after(() => {
-    for (const host of used) host.remove();
-  });
-  const newHost = (cloning: Partial<Cloning> = {}) => {
-    const host = new FakeHost({ size: 0, ...cloning });
-    used.push(host);
-    return host;
-  };
+  const makeHost = makeHosts();
+  const newHost = (cloning: Partial<Cloning> = {}) => makeHost({ size: 0, ...cloning });
   const has = (host: FakeHost, shape = ONE) => host.templates?.has(keyOf(host, shape)) === true;
   let next = 10;
   /** Creates `requests` machines of a shape, enough to cause a template of it, and waits for that template. */

@@ -15,10 +15,10 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { freePorts } from '../../control-plane/tests/support/free-ports.ts';
 import { readConfig, type ServiceConfig } from './config.ts';
 import { type Progress, silentProgress } from './progress.ts';
 import { startService } from './service.ts';
-import { findFreePorts } from './supervise/ports.ts';
 import { startTimeOf } from './supervise/process-identity.ts';
 
 const root = mkdtempSync(path.join(tmpdir(), 'sandbar-start-'));
@@ -72,7 +72,7 @@ describe('the build of the dashboard', () => {
       setInterval(() => {}, 1000);`,
     );
     write('node_modules/node/bin/node', '#!/bin/sh\nexec sleep 600\n');
-    const [port, metricsPort] = await findFreePorts(2);
+    const [port, metricsPort] = await freePorts(2);
     const env = {
       SANDBAR_HOME: path.join(folder, 'home'),
       SANDBAR_LISTEN: `127.0.0.1:${port}`,

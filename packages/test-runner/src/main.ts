@@ -11,7 +11,7 @@ import { startService } from '@sandbar/service/service.ts';
 import type { UserIds } from '@sandbar/service/setup/service-user.ts';
 import { setUp } from '@sandbar/service/setup/setup.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
-import { findFreePorts } from '@sandbar/service/supervise/ports.ts';
+import { freePorts } from '../../control-plane/tests/support/free-ports.ts';
 import { waitForDoctor } from './doctor.ts';
 import { describeLeaks, listTaps } from './leaks.ts';
 import { runNodeTests } from './node-tests.ts';
@@ -171,7 +171,7 @@ function print({ summaries, details, durations }: Report): void {
 
 /** Chooses free ports, because the person who runs the tests may have a service on the default ports. */
 async function onFreePorts(base: ServiceConfig): Promise<ServiceConfig> {
-  const [port = 0, metricsPort = 0] = await findFreePorts(2);
+  const [port = 0, metricsPort = 0] = await freePorts(2);
   return {
     ...base,
     listen: { host: '127.0.0.1', port },

@@ -5,13 +5,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import { ensureDashboard } from '@sandbar/service/setup/dashboard.ts';
-import { findFreePorts } from '@sandbar/service/supervise/ports.ts';
 import { sql } from 'kysely';
 import type { Page } from 'playwright-core';
 import { insertAccount } from '../../../packages/control-plane/src/accounts/store.ts';
 import { setPassword } from '../../../packages/control-plane/src/auth/password.ts';
 import { chargeAccounts } from '../../../packages/control-plane/src/billing/charge.ts';
 import { inTransaction } from '../../../packages/control-plane/src/db/transaction.ts';
+import { freePort } from '../../../packages/control-plane/tests/support/free-ports.ts';
 import { insertMeters, insertPrices, type TestMeter } from '../../../packages/control-plane/tests/support/meters.ts';
 import { StripeDouble } from '../../../packages/control-plane/tests/support/stripe-double.ts';
 import { startTestBed, TEST_PASSWORD, type TestBed } from '../../../packages/control-plane/tests/support/test-bed.ts';
@@ -29,7 +29,7 @@ export async function startPaymentBed(): Promise<PaymentBed> {
   after(() => rmSync(folder, { recursive: true, force: true }));
   const dashboardDir = await ensureDashboard(CHECKOUT, folder, console.error);
   const stripe = await StripeDouble.start();
-  const [port = 0] = await findFreePorts(1);
+  const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   const auth = {
     publicUrl: url,

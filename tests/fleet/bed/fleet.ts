@@ -6,8 +6,8 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { postAdmin } from '@sandbar/service/admin-client.ts';
-import { findFreePorts } from '@sandbar/service/supervise/ports.ts';
 import { getUnixJson } from '@sandbar/service/unix-request.ts';
+import { freePorts } from '../../../packages/control-plane/tests/support/free-ports.ts';
 import { Balancer } from './balancer.ts';
 import { FleetNetwork } from './network.ts';
 import { Restartable } from './processes.ts';
@@ -118,7 +118,7 @@ export class Fleet {
     for (let at = 1; at <= replicas; at++) {
       const home = path.join(this.folder, `c${at}`);
       mkdirSync(path.join(home, 'run/control-plane'), { recursive: true });
-      const [port = 0, metricsPort = 0] = await findFreePorts(2);
+      const [port = 0, metricsPort = 0] = await freePorts(2);
       const env = {
         ...process.env,
         SANDBAR_HOME: home,

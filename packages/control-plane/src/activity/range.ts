@@ -17,7 +17,7 @@ export function readRange(query: { from?: string; to?: string }): Range {
 
 function readTime(name: string, text: string | undefined): Date | undefined {
   if (text === undefined) return undefined;
-  // RFC 3339 allows a leap second (:60), Date does not; it is read as the last millisecond of its minute.
+  // RFC 3339 allows a leap second (:60), but Date does not. Read it as the last millisecond of its minute.
   const time = Date.parse(text.replace(/:60(\.\d+)?/, ':59.999').toUpperCase());
   if (Number.isNaN(time)) throw new ServiceError('validation_error', `${name} must be an RFC 3339 time.`);
   return new Date(Math.min(Math.max(time, FIRST), LAST));

@@ -1,5 +1,5 @@
-// Computes the lines of a charge from the meters that it covers. The ledger stores only the sums of a charge. Meters and
-// prices never change, so the lines can be computed at any time and always add up to these sums.
+// Computes the lines of a charge from the meters that it covers. The ledger stores only the sums of a charge. Meters
+// and prices never change, so the lines can be computed at any time and always add up to these sums.
 import {
   type ChargeLine,
   type ResourceKind,

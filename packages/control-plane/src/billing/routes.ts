@@ -22,8 +22,8 @@ import { getUsage } from './usage.ts';
 
 const tags = ['Billing'];
 /**
- * How many usage queries of an account one replica answers at once. A query over much use takes seconds, and all accounts
- * share the replica's connections to the database.
+ * How many usage queries of an account one replica answers at once. A query over much use takes seconds, and all
+ * accounts share the replica's connections to the database.
  */
 const USAGE_QUERIES_MAX = 4;
 const USAGE_COLUMNS = Object.keys(UsageItem.properties);

@@ -15,7 +15,9 @@ import { formatEur } from './money.ts';
 import { readAccountUse, readUsageRange, splitDays } from './usage-range.ts';
 import { type GroupSums, sumMeters } from './usage-sums.ts';
 
-/** The use of an account. Throws `validation_error` when `to` is before `from`, or the range or the answer is too long. */
+/**
+ * The use of an account. Throws `validation_error` when `to` is before `from`, or the range or the answer is too long.
+ */
 export async function getUsage(app: App, accountId: string, query: UsageQuery): Promise<Usage> {
   const groupBy = query.group_by ?? 'kind';
   // One snapshot of the database, so that no charge comes between reading the account and its meters.

@@ -1,5 +1,5 @@
-// Brings a published snapshot or image to a host that does not have it, so that a machine can be made from it there. The
-// host gets the addresses of the missing parts, checks their digests, and makes a copy of them.
+// Brings a published snapshot or image to a host that does not have it, so that a machine can be made from it there.
+// The host gets the addresses of the missing parts, checks their digests, and makes a copy of them.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type BlobFile, type CopyProgress, PART_LANES } from '@sandbar/contract/host-blobs.ts';
 import type { App } from '../app.ts';
@@ -13,8 +13,8 @@ import { findImagePublication, findPublication, listBlobs, listParts, type Publi
 const ROUNDS = 3;
 
 /**
- * Makes sure that the host of a new machine has what the machine is made from. Throws `conflict` when that is a snapshot
- * that cannot be fetched, and the errors of the host.
+ * Makes sure that the host of a new machine has what the machine is made from. Throws `conflict` when that is a
+ * snapshot that cannot be fetched, and the errors of the host.
  */
 export async function bringSource(
   app: App,
@@ -25,8 +25,8 @@ export async function bringSource(
 }
 
 /**
- * Makes sure that a host has a snapshot, or does nothing when it is the snapshot's own host or there is no object store.
- * Throws `conflict` when the snapshot cannot be fetched, and the errors of the host.
+ * Makes sure that a host has a snapshot, or does nothing when it is the snapshot's own host or there is no object
+ * store. Throws `conflict` when the snapshot cannot be fetched, and the errors of the host.
  */
 export async function bringSnapshot(app: App, hostId: string, snapshotId: string): Promise<void> {
   const { objects, db } = app;
@@ -40,7 +40,10 @@ export async function bringSnapshot(app: App, hostId: string, snapshotId: string
   await bringFiles(app, objects, client, snapshotId, (files) => client.addCopy(snapshotId, { manifest, files }));
 }
 
-/** Makes sure that a host has the image of a stack, its own or the newest in the store. Throws the errors of the host. */
+/**
+ * Makes sure that a host has an image of a stack. A host without one gets the newest from the object store. Throws the
+ * errors of the host.
+ */
 async function bringImage(app: App, hostId: string, stack: string): Promise<void> {
   const { objects, db, hostTable } = app;
   if (!objects) return;

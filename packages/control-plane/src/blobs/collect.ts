@@ -1,6 +1,6 @@
-// Removes blobs that no snapshot and no image needs, and objects that no row knows. A crash at any line leaves at most garbage that
-// the next round finds: first the row says `removing`, which refuses new references, then the objects are deleted, then
-// the row. store.ts says why this never meets a blob that is in use.
+// Removes blobs that no snapshot and no image needs, and objects that no row knows. A crash at any line leaves at most
+// garbage that the next round finds: first the row says `removing`, which refuses new references, then the objects are
+// deleted, then the row. store.ts says why this never meets a blob that is in use.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { inTransaction } from '../db/transaction.ts';
@@ -10,8 +10,8 @@ import { blobPrefix, readKeyPrefix } from './store.ts';
 /** How many blobs one round removes. */
 const BATCH = 100;
 /**
- * Objects without a row are removed when they are this old, in milliseconds. A part is recorded within an hour after its
- * upload began, so nobody will record an object of this age.
+ * Objects without a row are removed when they are this old, in milliseconds. A part is recorded within an hour after
+ * its upload began, so nobody will record an object of this age.
  */
 const STRAY_MS = 24 * 3_600_000;
 
@@ -45,8 +45,8 @@ export async function removeUnusedBlobs(app: App, objects: ObjectStore): Promise
 }
 
 /**
- * Removes images that a newer one of the same stack has replaced. The newer one must have been there for a while, so that
- * creates that have begun with the older one are done.
+ * Removes images that a newer one of the same stack has replaced. The newer one must have been there for a while, so
+ * that creates that have begun with the older one are done.
  */
 async function removeOldImages({ db, config }: App): Promise<void> {
   await sql`

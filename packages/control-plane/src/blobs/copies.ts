@@ -1,5 +1,5 @@
-// Removes copies of snapshots from hosts when the snapshot was deleted. A host removes copies by itself that nobody uses,
-// but it does not know which snapshots exist.
+// Removes copies of snapshots from hosts when the snapshot was deleted. A host removes copies by itself that nobody
+// uses, but it does not know which snapshots exist.
 import type { App } from '../app.ts';
 
 /** Compares the copies on a host with the snapshots. Throws the errors of the host. */

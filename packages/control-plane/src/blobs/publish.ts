@@ -1,6 +1,6 @@
 // Brings the files of a snapshot or an image into the object store: first the objects, then the rows of the parts, then
-// those of the blobs, and the publication last. Everything may be repeated, also by two processes at once. An attempt that
-// was cut off goes on with the parts that are missing.
+// those of the blobs, and the publication last. Everything may be repeated, also by two processes at once. An attempt
+// that was cut off goes on with the parts that are missing.
 import {
   type BlobFile,
   type ImageManifest,
@@ -41,9 +41,9 @@ type Source = {
 type Upload = { objects: ObjectStore; source: Source; keyPrefix: string };
 
 /**
- * Publishes a snapshot or an image of its host. Calls `onProgress` after every part. Throws `NotPublishable`. Throws when
- * the host or the store fails, when the publication is gone, or when a blob is being removed; a later attempt goes on
- * from there.
+ * Publishes a snapshot or an image of its host. Calls `onProgress` after every part. Throws `NotPublishable`. Throws
+ * when the host or the store fails, when the publication is gone, or when a blob is being removed; a later attempt goes
+ * on from there.
  */
 export async function publish(
   app: App,

@@ -1,10 +1,10 @@
 // The SQL of blobs, and the rules that keep a removal from a blob that is in use:
 //
 //   - A publication refers to a blob in a transaction that locks the blob's row and refuses one that is being removed.
-//   - A removal begins in a transaction that locks the row too and then looks for references. From its commit on, no new
-//     reference is possible. Only then the objects are deleted, and the row last.
-//   - The names of a blob's objects begin with the id of its row. The same content gets a row with another id when it is
-//     published again, so a removal that goes on late never meets the new objects.
+//   - A removal begins in a transaction that locks the row too and then looks for references. From its commit on, no
+//     new reference is possible. Only then the objects are deleted, and the row last.
+//   - The names of a blob's objects begin with the id of its row. The same content gets a row with another id when it
+//     is published again, so a removal that goes on late never meets the new objects.
 import { randomUUID } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import {
@@ -65,7 +65,10 @@ export function referToBlobs(db: Db, publicationId: string, files: readonly Blob
   });
 }
 
-/** Inserts the blob if there is none, locks its row, and returns its id. Throws `conflict` for one that is being removed. */
+/**
+ * Inserts the blob if there is none, locks its row, and returns its id. Throws `conflict` for one that is being
+ * removed.
+ */
 async function useBlob(tx: Tx, sha256: string, bytes: number): Promise<string> {
   const { rows } = await sql<{ id: string }>`
     insert into blobs (id, sha256, bytes) values (${uuidv7()}, ${sha256}, ${bytes})
@@ -133,8 +136,8 @@ export async function publishBlob(db: Db, { id, bytes }: Pick<BlobRow, 'id' | 'b
 }
 
 /**
- * Marks a publication as complete when all its blobs are. Returns whether it is now. `processor`: that of its host, for a
- * memory snapshot.
+ * Marks a publication as complete when all its blobs are. Returns whether it is now. `processor`: that of its host, for
+ * a memory snapshot.
  */
 export async function publishRow(
   db: Db,

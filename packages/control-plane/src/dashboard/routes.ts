@@ -40,8 +40,8 @@ const ASSET = /^[\w.-]+\.(js|css|svg)$/;
 const NOT_PAGES = /^\/*(v1|admin|docs|assets|openapi[^/]*)(\/|$)/;
 
 /**
- * A request for a part of a file, or for a file that must not have changed, gets the whole file. HTTP allows a server to
- * ignore these headers. The library would answer 416 or 412 to some of them, as an error.
+ * A request for a part of a file, or for a file that must not have changed, gets the whole file. HTTP allows a server
+ * to ignore these headers. The library would answer 416 or 412 to some of them, as an error.
  */
 const IGNORED_HEADERS = ['range', 'if-range', 'if-match', 'if-unmodified-since'];
 /** A page that says "no such page" is always sent, whatever the browser has of it. */

@@ -19,7 +19,9 @@ import { ConnectionPool, type Lease, type PoolSettings, socketOf } from './pool.
 /** pg's error message when a statement is not answered within `query_timeout`. */
 const READ_TIMEOUT = 'Query read timeout';
 
-/** What the metrics learn. `opened`: the pool was opened. `failed`: a statement failed, or no connection could be had. */
+/**
+ * What the metrics learn. `opened`: the pool was opened. `failed`: a statement failed, or no connection could be had.
+ */
 export type DriverEvents = {
   opened?: (pool: ConnectionPool) => void;
   failed?: (error: unknown) => void;

@@ -1,6 +1,6 @@
 // Tells replicas of changes in the database at once, by PostgreSQL's LISTEN and NOTIFY. It needs a connection of its
-// own, because a pooled one changes its user all the time. What is sent while the connection is broken is lost, so every
-// subscriber is called after each reconnect, and also looks for changes by itself from time to time.
+// own, because a pooled one changes its user all the time. What is sent while the connection is broken is lost, so
+// every subscriber is called after each reconnect, and also looks for changes by itself from time to time.
 import { sql } from 'kysely';
 import pg from 'pg';
 import { sleep } from '../concurrency.ts';

@@ -1,6 +1,6 @@
-// Lets the version before run on the schema of a newer one, so that replicas of both versions can be restarted during an
-// upgrade, and an upgrade can be taken back. The database says which version may: each version writes it down before it
-// migrates.
+// Lets the version before run on the schema of a newer one, so that replicas of both versions can be restarted during
+// an upgrade, and an upgrade can be taken back. The database says which version may: each version writes it down before
+// it migrates.
 import { sql } from 'kysely';
 import { ConfigError } from '../config-error.ts';
 import type { Db } from './database.ts';
@@ -23,8 +23,8 @@ export async function noteOldestReader(owner: Db): Promise<void> {
 }
 
 /**
- * Returns the migrations of the database that this version does not know, because a newer version has made them. `known`:
- * all migrations of this version, in order. Throws `ConfigError` when this version cannot work on that schema.
+ * Returns the migrations of the database that this version does not know, because a newer version has made them.
+ * `known`: all migrations of this version, in order. Throws `ConfigError` when this version cannot work on that schema.
  */
 export async function newerMigrations(owner: Db, known: readonly string[]): Promise<string[]> {
   const applied = await readNames(owner, 'kysely_migration', 'name');

@@ -1,7 +1,7 @@
-// Finds the server that accepts writes among the servers of the URL. All of them are asked at the same time, so a server
-// that has vanished from the network delays nothing. If two accept writes, a failed primary was started again beside its
-// successor. The one with the higher timeline is the successor, and the other one is never used, because what is written
-// there is lost.
+// Finds the server that accepts writes among the servers of the URL. All of them are asked at the same time, so a
+// server that has vanished from the network delays nothing. If two accept writes, a failed primary was started again
+// beside its successor. The one with the higher timeline is the successor, and the other one is never used, because
+// what is written there is lost.
 import { setTimeout as after } from 'node:timers/promises';
 import pg from 'pg';
 import { DatabaseAway, UnusableServer } from './failures.ts';

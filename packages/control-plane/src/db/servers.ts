@@ -1,6 +1,6 @@
-// Reads SANDBAR_DATABASE_URL. Like libpq, it may name several servers of one replicated database, of which one at a time
-// accepts writes: postgres://USER:PASSWORD@H1:5432,H2:5432/DATABASE?target_session_attrs=read-write. The package pg
-// knows one server only, so the list is split here.
+// Reads SANDBAR_DATABASE_URL. Like libpq, it may name several servers of one replicated database, of which one at a
+// time accepts writes: postgres://USER:PASSWORD@H1:5432,H2:5432/DATABASE?target_session_attrs=read-write. The package
+// pg knows one server only, so the list is split here.
 import type { ClientConfig } from 'pg';
 import { parse, toClientConfig } from 'pg-connection-string';
 import { ConfigError } from '../config-error.ts';

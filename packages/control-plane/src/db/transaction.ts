@@ -3,9 +3,9 @@
 //   machine, operation, volume, snapshot, job, payment event, guess of a device login, device login, account, join
 //   token, host, idempotency key, publication, blob
 //
-// A transaction that locks several volumes or several snapshots locks them in the order of their ids, and several blobs in
-// the order of their digests. A new operation is inserted before its volume or snapshot is locked, because the insert
-// waits for a transaction that finishes another operation on the same volume or snapshot.
+// A transaction that locks several volumes or several snapshots locks them in the order of their ids, and several blobs
+// in the order of their digests. A new operation is inserted before its volume or snapshot is locked, because the
+// insert waits for a transaction that finishes another operation on the same volume or snapshot.
 import { CompiledQuery, type Dialect, DummyDriver, Transaction } from 'kysely';
 import type { Db, Tx } from './database.ts';
 import { createDialect, isPlanOutdated, PooledConnection } from './driver.ts';

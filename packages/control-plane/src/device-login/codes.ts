@@ -1,5 +1,5 @@
-// The two codes of a device login. The device code is the program's secret: `sbd_` and 32 random bytes in base64url. The
-// user code is short, because a person types it: eight of 20 letters, which are 34 bits.
+// The two codes of a device login. The device code is the program's secret: `sbd_` and 32 random bytes in base64url.
+// The user code is short, because a person types it: eight of 20 letters, which are 34 bits.
 import { createHash, createHmac, hkdfSync, randomBytes, randomInt } from 'node:crypto';
 
 /** Consonants without Y, so that no words appear and no two characters look alike (RFC 8628, section 6.1). */
@@ -23,8 +23,8 @@ export function formatUserCode(typed: string): string {
 }
 
 /**
- * The hash that the database stores in place of a user code. There are few enough user codes to compute the hash of each,
- * so the hash needs a key: one that is derived from the secret of the service.
+ * The hash that the database stores in place of a user code. There are few enough user codes to compute the hash of
+ * each, so the hash needs a key: one that is derived from the secret of the service.
  */
 export function hashUserCode(typed: string, secret: string): Buffer {
   const key = Buffer.from(hkdfSync('sha256', secret, '', 'sandbar user code', 32));

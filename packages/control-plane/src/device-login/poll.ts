@@ -41,8 +41,8 @@ export async function beginLogin(app: App, name: string, address: string): Promi
 }
 
 /**
- * Makes the API key of an approved login and returns it. The key is made in the transaction that marks the login as taken,
- * so it is made once, and an approved login survives a crash of the service.
+ * Makes the API key of an approved login and returns it. The key is made in the transaction that marks the login as
+ * taken, so it is made once, and an approved login survives a crash of the service.
  *
  * Throws `authorization_pending`, `slow_down`, `access_denied`, `expired_token`, and `conflict` when the account
  * already has the maximum number of keys. After a `conflict` the program can poll again.

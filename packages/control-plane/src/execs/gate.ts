@@ -1,7 +1,7 @@
 // Lets the requests that wait for jobs work without delaying other requests. When a job prints or ends, hundreds of
 // requests are answered, and their clients send the next ones at once. So only a few of these requests work at the same
-// time, and at most as many begin in one turn of Node's event loop. The others queue. Accounts take turns, so an account
-// with many waiting requests does not slow down those of another account.
+// time, and at most as many begin in one turn of Node's event loop. The others queue. Accounts take turns, so an
+// account with many waiting requests does not slow down those of another account.
 
 type Entry = () => void;
 

@@ -14,9 +14,9 @@ const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 200;
 
 /**
- * Calls `act` until it does not throw `not_found`, and returns its result. Returns undefined if the job has ended, which
- * is then recorded in its row. Throws `not_found` if the job was never started, `host_unavailable` if the machine does
- * not have the job in time, and the other errors of `act`.
+ * Calls `act` until it does not throw `not_found`, and returns its result. Returns undefined if the job has ended,
+ * which is then recorded in its row. Throws `not_found` if the job was never started, `host_unavailable` if the machine
+ * does not have the job in time, and the other errors of `act`.
  */
 export async function actOnStartedJob<T>(app: App, found: FoundExec, act: () => Promise<T>): Promise<T | undefined> {
   const { account_id, machine_id, id } = found.exec;

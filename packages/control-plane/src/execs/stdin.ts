@@ -120,7 +120,7 @@ export class StdinWriter {
       accepted += Math.max(0, progress);
       queue.nextOffset = Math.max(queue.nextOffset, answer.next_offset);
       const isDone = accepted === bytes.length && (!close || answer.closed);
-      // A guest that waits less than it was asked to does not work as it should. Do not ask it again and again.
+      // A guest that answers long before its wait is over is faulty. Stop here, to not ask it again and again.
       const isIdle = progress <= 0 && performance.now() - since < waitMs / 2;
       if (isDone || waitMs === 0 || isIdle) return answer;
     }

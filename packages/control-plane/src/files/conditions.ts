@@ -1,5 +1,5 @@
-// The rules of RFC 9110 for conditional and range requests, as far as files support them: If-Match, If-None-Match, If-Range
-// and a single byte range.
+// The rules of RFC 9110 for conditional and range requests, as far as files support them: If-Match, If-None-Match,
+// If-Range and a single byte range.
 import type { IncomingHttpHeaders } from 'node:http';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 

@@ -1,5 +1,6 @@
 // Lists directories in pages. The guest agent sorts the entries by the bytes of their paths, so a page begins after the
-// last path of the page before, and the cursor is that path. It needs no signature: the caller may read any path anyway.
+// last path of the page before, and the cursor is that path. It needs no signature: the caller may read any path
+// anyway.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { FILE_BOUNDS, type FileList, type FileListQuery, GuestEntryPage } from '@sandbar/contract/file.ts';
 import { decodePath, encodePath } from '@sandbar/contract/file-path.ts';

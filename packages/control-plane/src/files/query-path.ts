@@ -1,5 +1,6 @@
 // Reads the query parameter `path` as bytes. Fastify decodes queries as UTF-8 and cannot represent a name that is not
-// valid UTF-8, so this takes the parameter from the raw URL. Afterwards `request.query.path` is the percent-encoded path.
+// valid UTF-8, so this takes the parameter from the raw URL. Afterwards `request.query.path` is the percent-encoded
+// path.
 import { checkPath, decodePath, encodePath } from '@sandbar/contract/file-path.ts';
 import type { FastifyRequest } from 'fastify';
 

@@ -1,12 +1,12 @@
-// Copies the body of a request into a machine's stream. The client also gets an answer when the machine refuses the rest
-// of the body, for example because its disk is full.
+// Copies the body of a request into a machine's stream. The client also gets an answer when the machine refuses the
+// rest of the body, for example because its disk is full.
 import type { Readable } from 'node:stream';
 import { badAnswer } from '../guest/answer.ts';
 import type { MachineStream } from '../guest/stream.ts';
 
 /**
- * Sends all of `body` and returns the result of the stream. If the body breaks off, the stream is cut, so that the machine
- * keeps nothing of it. Throws the refusal of the machine.
+ * Sends all of `body` and returns the result of the stream. If the body breaks off, the stream is cut, so that the
+ * machine keeps nothing of it. Throws the refusal of the machine.
  */
 export async function upload(body: Readable, { duplex, result }: MachineStream): Promise<unknown> {
   const onClose = () => {

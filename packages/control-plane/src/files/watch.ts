@@ -1,5 +1,5 @@
-// Watches files: turns the lines of a guest's stream into events. A line is bounded, so that a hostile guest cannot make
-// this process keep an endless one.
+// Watches files: turns the lines of a guest's stream into events. A line is bounded, so that a hostile guest cannot
+// make this process keep an endless one.
 import type { Readable } from 'node:stream';
 import { type FileEvent, GuestFileEvent } from '@sandbar/contract/file.ts';
 import type { App } from '../app.ts';
@@ -23,8 +23,8 @@ export function openWatch(
 }
 
 /**
- * Yields the events of a watch. Ends when the watched path is removed. Throws the reason when the watch ends otherwise, or
- * the error of a bad answer.
+ * Yields the events of a watch. Ends when the watched path is removed. Throws the reason when the watch ends otherwise,
+ * or the error of a bad answer.
  */
 export async function* readEvents({ duplex, result }: MachineStream): AsyncGenerator<FileEvent> {
   for await (const line of linesOf(duplex)) yield toEvent(checkAnswer(GuestFileEvent, parse(line)));

@@ -1,6 +1,6 @@
-// Passes the bytes of a machine's stream on to a client, and ends only if they are complete. The length and the result of
-// the stream come from a guest that may lie, so the last piece waits for the result: a client that got everything that was
-// announced knows that the guest confirmed it, and any other client sees its connection break.
+// Passes the bytes of a machine's stream on to a client, and ends only if they are complete. The length and the result
+// of the stream come from a guest that may lie, so the last piece waits for the result: a client that got everything
+// that was announced knows that the guest confirmed it, and any other client sees its connection break.
 import { Transform, type TransformCallback } from 'node:stream';
 
 export class WholeBody extends Transform {
@@ -9,7 +9,9 @@ export class WholeBody extends Transform {
   #seen = 0;
   #held: Buffer | undefined;
 
-  /** `length`: the bytes that were announced; null if none were. `result`: settles when the guest has ended the stream. */
+  /**
+   * `length`: the bytes that were announced; null if none were. `result`: settles when the guest has ended the stream.
+   */
   constructor(length: number | null, result: Promise<unknown>) {
     super();
     this.#length = length;

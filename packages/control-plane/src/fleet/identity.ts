@@ -1,5 +1,5 @@
-// The control plane's own certificate, with which it calls the agents of joined hosts. Each replica makes one for itself
-// and keeps its key in memory only.
+// The control plane's own certificate, with which it calls the agents of joined hosts. Each replica makes one for
+// itself and keeps its key in memory only.
 import { createSecureContext, type SecureContext } from 'node:tls';
 import { CONTROL_PLANE_NAME } from '@sandbar/contract/fleet.ts';
 import type { Db } from '../db/database.ts';

@@ -13,8 +13,8 @@ import { hashToken } from './token.ts';
 import { readRequest, signCertificate } from './x509.ts';
 
 /**
- * Makes a host part of the fleet, or gives one that is part of it a new address and certificate. The same request may be
- * repeated while its token lives. Throws `validation_error`, and `unauthenticated` for a token that cannot be used.
+ * Makes a host part of the fleet, or gives one that is part of it a new address and certificate. The same request may
+ * be repeated while its token lives. Throws `validation_error`, and `unauthenticated` for a token that cannot be used.
  */
 export async function joinHost(app: App, join: HostJoin): Promise<AgentCertificate> {
   const { secret } = app.config;

@@ -1,5 +1,5 @@
-// A change of the service's secret: the keys of the authorities, which are encrypted under it, are encrypted again under the
-// new one. Everything else that the secret signs ends with it: sessions, tokens of ports, paging cursors.
+// A change of the service's secret: the keys of the authorities, which are encrypted under it, are encrypted again
+// under the new one. Everything else that the secret signs ends with it: sessions, tokens of ports, paging cursors.
 import { ConfigError } from '../config-error.ts';
 import type { Db } from '../db/database.ts';
 import { inTransaction } from '../db/transaction.ts';
@@ -7,8 +7,8 @@ import { seal, unseal, WrongSecret } from './seal.ts';
 import { listAuthorities, lockFleet, replaceSealedKey } from './store.ts';
 
 /**
- * Encrypts under `secret` what is encrypted under `oldSecret`. Returns how many keys that were; a repetition finds none.
- * Throws `ConfigError` for a key that neither of them opens.
+ * Encrypts under `secret` what is encrypted under `oldSecret`. Returns how many keys that were; a repetition finds
+ * none. Throws `ConfigError` for a key that neither of them opens.
  */
 export async function resealAuthorities(db: Db, secret: string, oldSecret: string): Promise<number> {
   return inTransaction(db, async (tx) => {

@@ -1,5 +1,5 @@
-// The SQL of the fleet: its authorities, its join tokens and the rows of joined hosts. Only the database's clock is used,
-// so the clocks of the replicas need not agree.
+// The SQL of the fleet: its authorities, its join tokens and the rows of joined hosts. Only the database's clock is
+// used, so the clocks of the replicas need not agree.
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import { deleteInBatches } from '../db/batches.ts';

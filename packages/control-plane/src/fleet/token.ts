@@ -11,5 +11,7 @@ export function generateToken(certificate: string): string {
   return `sbh_${randomText()}.${fingerprint.slice(0, FINGERPRINT_LENGTH)}`;
 }
 
-/** The hash that the database stores in place of a token. A fast hash is enough, because a token has 256 random bits. */
+/**
+ * The hash that the database stores in place of a token. A fast hash is enough, because a token has 256 random bits.
+ */
 export const hashToken = (token: string): Buffer => createHash('sha256').update(token).digest();

@@ -11,8 +11,8 @@ import type { HostTarget, JoinedTarget, LocalTarget } from './target.ts';
 /** How long a connection may take until its TLS handshake is complete, in milliseconds. */
 const CONNECT_MS = 5_000;
 /**
- * The pause after which an idle connection is probed, in milliseconds. Node then probes every second, ten times. Without
- * probes a stream would never learn that its host has lost power.
+ * The pause after which an idle connection is probed, in milliseconds. Node then probes every second, ten times.
+ * Without probes a stream would never learn that its host has lost power.
  */
 const PROBE_IDLE_MS = 10_000;
 

@@ -40,9 +40,9 @@ export type StreamErrors = {
 const REFUSAL_BYTES = 64 * 1024;
 
 /**
- * After how many bytes of all streams the young generation of the heap is collected. Each piece of 64 KiB is garbage once
- * it was sent, and V8 would otherwise wait until the small objects around the pieces fill the young generation: the
- * process grew by 48 MiB while a file of 1 GiB went through it. A collection takes about 1 ms.
+ * After how many bytes of all streams the young generation of the heap is collected. Each piece of 64 KiB is garbage
+ * once it was sent, and V8 would otherwise wait until the small objects around the pieces fill the young generation:
+ * the process grew by 48 MiB while a file of 1 GiB went through it. A collection takes about 1 ms.
  */
 const COLLECT_BYTES = 8 * 1024 * 1024;
 

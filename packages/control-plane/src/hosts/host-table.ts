@@ -1,5 +1,6 @@
 // What this replica knows about the hosts, so that a create need not read all their rows. It may be a second old. So it
-// only proposes: the UPDATE that reserves room decides, and `withHosts` reads the rows again before it refuses a request.
+// only proposes: the UPDATE that reserves room decides, and `withHosts` reads the rows again before it refuses a
+// request.
 import { isDeepStrictEqual } from 'node:util';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
@@ -63,8 +64,8 @@ export class HostTable {
   }
 
   /**
-   * Returns facts that are at most `maxAgeMs` old. Must not be called in a transaction: it would hold a connection while
-   * it waits for another one.
+   * Returns facts that are at most `maxAgeMs` old. Must not be called in a transaction: it would hold a connection
+   * while it waits for another one.
    */
   async read(): Promise<readonly HostFacts[]> {
     const isFresh = performance.now() - this.#readAt <= this.#maxAgeMs && this.#readAt > this.#expiredAt;
@@ -143,7 +144,9 @@ export class HostTable {
   }
 }
 
-/** Whether the table has what the agent reports. Of the free disk space, only whether it is down to the reserve counts. */
+/**
+ * Whether the table has what the agent reports. Of the free disk space, only whether it is down to the reserve counts.
+ */
 function isAsReported(
   host: HostFacts,
   { isolation, cpus, memory_mb, disk, images, templates = [] }: HostInfo,
@@ -160,9 +163,9 @@ function isAsReported(
   );
 }
 
-// JSON comes as text, because parsing the same images for each of a thousand hosts would take most of the time. A host that
-// has joined has no processors in its row until its agent first reports them. It can take nothing until then, and must not
-// count as the largest host.
+// JSON comes as text, because parsing the same images for each of a thousand hosts would take most of the time. A host
+// that has joined has no processors in its row until its agent first reports them. It can take nothing until then, and
+// must not count as the largest host.
 const selectFacts = statement((db) =>
   db
     .selectFrom('hosts')

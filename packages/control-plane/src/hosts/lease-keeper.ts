@@ -29,7 +29,8 @@ const YIELD_AFTER_LEASES = 2;
 const AVOID_FACTOR = 10;
 
 /**
- * How many hosts send their initial state at the same time. If a thousand did so at once, it would take much memory. A host that hangs delays others by a second at most.
+ * How many hosts send their initial state at the same time. If a thousand did so at once, it would take much memory. A
+ * host that hangs delays others by a second at most.
  */
 const SYNCS = 16;
 const LONGEST_SYNC_MS = 1_000;

@@ -50,7 +50,9 @@ export async function renewLeases(db: Db, { replicaId, ttlMs, seenMs, seenIds }:
   return rows[0] ?? { held: [], seen: [], replicas: 1, remoteHosts: 0 };
 }
 
-/** `localId`: the host of this computer, which only a replica of this computer can hold. `avoidIds`: not these hosts. */
+/**
+ * `localId`: the host of this computer, which only a replica of this computer can hold. `avoidIds`: not these hosts.
+ */
 export type Wish = { replicaId: string; ttlMs: number; localId: string | undefined; avoidIds: readonly string[] };
 
 /** Takes free leases: that of the host of this computer, and up to `count` others at random. Returns the hosts. */

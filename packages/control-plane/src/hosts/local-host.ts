@@ -1,13 +1,14 @@
-// Finds the host of this computer: its agent tells its id over the Unix socket, and this replica registers the host. The
-// agent may report another id later, if it was started with another data directory.
+// Finds the host of this computer: its agent tells its id over the Unix socket, and this replica registers the host.
+// The agent may report another id later, if it was started with another data directory.
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
 import type { HostClient } from './client.ts';
 import { registerHost } from './store.ts';
 
 /**
- * The longest pause between two questions while the agent does not answer, in milliseconds. It is short, because requests
- * for machines are refused until the agent has answered, and a question on a Unix socket costs next to nothing.
+ * The longest pause between two questions while the agent does not answer, in milliseconds. It is short, because
+ * requests for machines are refused until the agent has answered, and a question on a Unix socket costs next to
+ * nothing.
  */
 const LONGEST_PAUSE_MS = 250;
 

@@ -4,22 +4,22 @@
 //
 // The rule: compare four random hosts that can take the request, and four that also have a template of its shape. Take
 // the one that is the least full afterwards. A template counts as a quarter of a host, because a clone starts ten times
-// faster than a cold boot. How full a host is says the resource of which the largest share is reserved. bench/placement.ts
-// compares this rule with others.
+// faster than a cold boot. How full a host is says the resource of which the largest share is reserved.
+// bench/placement.ts compares this rule with others.
 import type { HostRow } from '../db/tables.ts';
 import { capacityOf, type HostRoom, hasRoomFor, type Overcommit, type Room } from './room.ts';
 
 /**
- * How many hosts of each kind are compared. Parallel requests compare different ones, so they do not all choose the same
- * host.
+ * How many hosts of each kind are compared. Parallel requests compare different ones, so they do not all choose the
+ * same host.
  */
 const COMPARED = 4;
 /** How much fuller a host with a template may be than one without, as a share of its size. */
 const TEMPLATE_WORTH = 0.25;
 
 /**
- * `stack`: the image that the host must have; undefined if none is needed, as for a volume. With `stack`, `room` has the
- * vCPUs and the memory of the machine.
+ * `stack`: the image that the host must have; undefined if none is needed, as for a volume. With `stack`, `room` has
+ * the vCPUs and the memory of the machine.
  */
 export type PlacementRequest = { room: Room; stack: string | undefined };
 export type Candidate = HostRoom &

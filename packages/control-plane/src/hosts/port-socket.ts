@@ -26,8 +26,8 @@ export function noteError(connection: Duplex): void {
 }
 
 /**
- * Opens a connection, with `more` headers. When `signal` is aborted, it is destroyed. Rejects with a `ServiceError`, or with the reason of
- * `signal`.
+ * Opens a connection, with `more` headers. When `signal` is aborted, it is destroyed. Rejects with a `ServiceError`, or
+ * with the reason of `signal`.
  */
 export function openPortSocket(
   socketPath: string,

@@ -1,6 +1,7 @@
-// Connections to ports of machines on joined hosts. On the Unix socket a broken connection is recognised by a write that
-// fails at once (port-socket.ts). Over a network such a write succeeds, and Node does not tell a TLS connection that was
-// closed in order from one that was cut. So here the bytes travel as a guest stream, which says where they end.
+// Connections to ports of machines on joined hosts. On the Unix socket a broken connection is recognised by a write
+// that fails at once (port-socket.ts). Over a network such a write succeeds, and Node does not tell a TLS connection
+// that was closed in order from one that was cut. So here the bytes travel as a guest stream, which says where they
+// end.
 import type { Duplex } from 'node:stream';
 import type { HostStream } from './guest-stream.ts';
 import { noteError } from './port-socket.ts';

@@ -1,5 +1,5 @@
-// The id under which a replica holds its leases. It is kept in a file beside the operator's socket. So a replica that is
-// started again after a crash goes on with its leases at once, and need not wait until they expire.
+// The id under which a replica holds its leases. It is kept in a file beside the operator's socket. So a replica that
+// is started again after a crash goes on with its leases at once, and need not wait until they expire.
 import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';

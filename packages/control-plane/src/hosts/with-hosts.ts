@@ -44,9 +44,9 @@ export const throwHostIsFull =
   };
 
 /**
- * Runs `decide`, usually a transaction, with what this replica knows about the hosts. Runs it again with other hosts when
- * the chosen host refused (`HostIsFull`), and once more with the rows as they are now before a refusal by the table is
- * thrown. Throws the errors of `decide`.
+ * Runs `decide`, usually a transaction, with what this replica knows about the hosts. Runs it again with other hosts
+ * when the chosen host refused (`HostIsFull`), and once more with the rows as they are now before a refusal by the
+ * table is thrown. Throws the errors of `decide`.
  */
 export async function withHosts<T>(app: App, decide: (known: KnownHosts) => Promise<T>): Promise<T> {
   const table = app.hostTable;

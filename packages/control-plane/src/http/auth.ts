@@ -41,8 +41,8 @@ export function installAuth(server: FastifyInstance, app: App): void {
 const needsSession = (access: Access | undefined): boolean => access === 'session' || access === 'operator';
 
 /**
- * Throws `forbidden` for an account that is suspended or no operator's. 15 minutes after the person proved who they are,
- * throws `password_required`, or `sign_in_required` if the account has no password.
+ * Throws `forbidden` for an account that is suspended or no operator's. 15 minutes after the person proved who they
+ * are, throws `password_required`, or `sign_in_required` if the account has no password.
  */
 async function requireOperator({ db }: App, { accountId, operator, isSuspended }: Caller): Promise<void> {
   if (operator === undefined) {

@@ -1,9 +1,9 @@
-// Joins the reasons for which a stream or relay has to end to one signal. Unlike `AbortSignal.any`, the listeners can be
-// removed, so long-lived signals such as that of a shutdown do not collect them.
+// Joins the reasons for which a stream or relay has to end to one signal. Unlike `AbortSignal.any`, the listeners can
+// be removed, so long-lived signals such as that of a shutdown do not collect them.
 
 /**
- * The end of an event stream when the service shuts down: clients should resume it after 250 ms. The connection ends with
- * the stream, so that no client sends its next request on it.
+ * The end of an event stream when the service shuts down: clients should resume it after 250 ms. The connection ends
+ * with the stream, so that no client sends its next request on it.
  */
 export const RESUME_SOON = 'retry: 250\n\n';
 

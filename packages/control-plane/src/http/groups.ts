@@ -1,8 +1,8 @@
 // A collection of items in named groups, such as connections by their account.
 
 /**
- * Keeps ordered lists: the items of each group, and all items. A new item goes to the end of both, and `moveToEnd` moves it
- * there again. An item without a group is only in the list of all items.
+ * Keeps ordered lists: the items of each group, and all items. A new item goes to the end of both, and `moveToEnd`
+ * moves it there again. An item without a group is only in the list of all items.
  */
 export class Groups<Item> {
   readonly #all = new Set<Item>();

@@ -44,7 +44,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
     /**
-     * Default: `mutating` for a route with access full, session or operator and a method other than GET, `none` for all others.
+     * Default: `mutating` for a route with access full, session or operator and a method other than GET, `none` for all
+     * others.
      */
     rateLimit?: RateLimit;
     /** Further errors of the operation, besides those that follow from its method, access and schema. */

@@ -18,8 +18,8 @@ import { type MachineView, selectMachineViews } from './store.ts';
 
 /**
  * Creates a machine and waits until it runs. Returns the machine of an earlier request instead if that request had the
- * same idempotency key. Volumes on other hosts move to its host first. When the chosen host does not answer, and nothing
- * of the machine is bound to that host, another host is tried once.
+ * same idempotency key. Volumes on other hosts move to its host first. When the chosen host does not answer, and
+ * nothing of the machine is bound to that host, another host is tried once.
  *
  * Throws `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
  * `host_unavailable`, `database_unavailable`, or the host's refusal. Throws `not_found` or `conflict` if the snapshot

@@ -38,7 +38,8 @@ export function readCreate(body: MachineCreate): AskedCreate {
 
 /**
  * Returns the normalised request whose hash is stored with an idempotency key. Two requests that mean the same become
- * equal: defaults are filled in (unless the machine has a source, which sets other defaults), and ids are in lower case.
+ * equal: defaults are filled in (unless the machine has a source, which sets other defaults), and ids are in lower
+ * case.
  */
 export function identityOf({ volumes, ...asked }: AskedCreate): MachineCreate {
   const { snapshot_id, root_volume_id } = asked;

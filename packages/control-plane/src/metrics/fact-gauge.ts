@@ -1,5 +1,5 @@
-// A gauge whose values are computed for each scrape from facts that many gauges share. prom-client's own gauge keeps its
-// values by a hash of their labels, which is most of the cost of a scrape with 1,000 hosts.
+// A gauge whose values are computed for each scrape from facts that many gauges share. prom-client's own gauge keeps
+// its values by a hash of their labels, which is most of the cost of a scrape with 1,000 hosts.
 import { Gauge, type Registry } from 'prom-client';
 
 export type FactValue = { labels: Record<string, string>; value: number };

@@ -1,5 +1,5 @@
-// The metrics of each host: what it has, what is reserved on it, and its pool. Hosts are told apart by id and name, never
-// by their address, which nobody outside of the service learns.
+// The metrics of each host: what it has, what is reserved on it, and its pool. Hosts are told apart by id and name,
+// never by their address, which nobody outside of the service learns.
 import { capacityOf, type Overcommit, unpromised } from '../hosts/room.ts';
 import type { HostFacts } from './fleet-queries.ts';
 

@@ -1,5 +1,6 @@
-// The metrics that the code of this replica counts while it works. What the database knows about the whole service is in
-// fleet.ts, and what this process uses is in process.ts. docs/metrics.md has all of them; a test compares it with this.
+// The metrics that the code of this replica counts while it works. What the database knows about the whole service is
+// in fleet.ts, and what this process uses is in process.ts. docs/metrics.md has all of them; a test compares it with
+// this.
 //
 // No label may have an account, a machine, an address or anything else that grows with use: only values of fixed tables
 // (error codes, kinds of operations, routes), and the ids and names of hosts.

@@ -1,5 +1,5 @@
-// Counts requests by route and status, errors by code, and writes one log line for each request. All contain the route's
-// pattern and never the URL, because a URL's query may contain private data of the account.
+// Counts requests by route and status, errors by code, and writes one log line for each request. All contain the
+// route's pattern and never the URL, because a URL's query may contain private data of the account.
 import type { FastifyInstance } from 'fastify';
 import type { Metrics } from './metrics.ts';
 

@@ -35,8 +35,8 @@ async function answer(app: App, registry: Registry, request: IncomingMessage, re
 }
 
 /**
- * Writes the metrics as text. With 1,000 hosts that is 15,000 lines and takes 40 ms, so requests get their turn after each
- * metric.
+ * Writes the metrics as text. With 1,000 hosts that is 15,000 lines and takes 40 ms, so requests get their turn after
+ * each metric.
  */
 async function textOf(registry: Registry): Promise<string> {
   const parts: string[] = [];

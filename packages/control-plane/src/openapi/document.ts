@@ -1,6 +1,6 @@
-// Makes the OpenAPI documents and the web page of the public one from the routes, so that nothing is written down twice.
-// The schema of a route describes its input and output. The config of a route says who may call it and which errors it
-// can return.
+// Makes the OpenAPI documents and the web page of the public one from the routes, so that nothing is written down
+// twice. The schema of a route describes its input and output. The config of a route says who may call it and which
+// errors it can return.
 import swagger, { type SwaggerTransform, type SwaggerTransformObject } from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import type { FastifyInstance, RouteOptions } from 'fastify';

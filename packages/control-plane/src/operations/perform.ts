@@ -95,7 +95,8 @@ async function undo(app: App, definition: Definition, work: Work, refusal: Servi
 
 /**
  * Finishes an operation and records its result in one transaction. `refusal` is set when the operation was undone; then
- * the idempotency key of its request is freed. Returns the machine's new row if this kind of operation returns one. Throws `ClaimLost`.
+ * the idempotency key of its request is freed. Returns the machine's new row if this kind of operation returns one.
+ * Throws `ClaimLost`.
  */
 async function record(
   app: App,

@@ -1,5 +1,5 @@
-// Decides what a request does about an unfinished operation. This is a pure function;
-// tests/operations.pairs.behaviour.test.ts covers every pair.
+// Decides what a request does about an unfinished operation. This is a pure function; tests/operations.relate.test.ts
+// covers every pair.
 import type { OperationRow } from '../db/tables.ts';
 
 /** The operation that a request asks for. */

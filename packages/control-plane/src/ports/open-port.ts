@@ -9,9 +9,9 @@ import type { PortTarget } from './connections.ts';
 const CONNECT_MS = 12_000;
 
 /**
- * Opens a connection. It is no part of a request, because it may serve several, so the caller checks and counts requests.
- * It ends with the machine, with the host, and when the service stops. Throws `port_not_open`, `conflict` for a machine
- * that does not run, and `host_unavailable`.
+ * Opens a connection. It may serve several requests, so the caller checks and counts these. The connection ends with
+ * the machine, with the host, and when the service stops. Throws `port_not_open`, `conflict` for a machine that does
+ * not run, and `host_unavailable`.
  */
 export async function openPort(app: App, { hostId, machineId, port }: PortTarget): Promise<Duplex> {
   const limit = new AbortController();

@@ -18,7 +18,9 @@ import { TOKEN_PARAMETER } from './query-token.ts';
 import { addPublicPort, listPublicPorts, removePublicPort } from './store.ts';
 import { portTokenSecret, writePortToken } from './token.ts';
 
-/** Returns the ports on which programs of a running machine listen, in order. Throws the errors of {@link callGuest}. */
+/**
+ * Returns the ports on which programs of a running machine listen, in order. Throws the errors of {@link callGuest}.
+ */
 export async function listPorts(app: App, caller: Caller, machineId: string, signal: AbortSignal): Promise<PortList> {
   const { ports } = await callGuest(app, caller, machineId, 'ports.list', {}, GuestPorts, { signal });
   const isPublic = new Set(await listPublicPorts(app.db, machineId));

@@ -76,9 +76,9 @@ export class PreviewServer {
   }
 
   /**
-   * Returns where a request goes, and the host name by which its client addressed it. A trusted proxy that changes `Host`
-   * names the original one. It cannot lead a request from the host name of a port to the API, because a page of a machine
-   * may set any header.
+   * Returns where a request goes, and the host name by which its client addressed it. A trusted proxy that changes
+   * `Host` names the original one. It cannot lead a request from the host name of a port to the API, because a page of
+   * a machine may set any header.
    */
   #addressOf(request: IncomingMessage): { destination: Destination; host: string } {
     const { previewDomain } = this.#app.config;
@@ -189,8 +189,8 @@ function checkMessage(request: IncomingMessage): void {
 }
 
 /**
- * Returns a signal that is aborted when the relay has to end: a shutdown, the end of the credential, or the suspension of
- * the account.
+ * Returns a signal that is aborted when the relay has to end: a shutdown, the end of the credential, or the suspension
+ * of the account.
  */
 function watchPermission(app: App, permission: Permission): { signal: AbortSignal; stop(): void } {
   const { credential, expiresAt, isRead } = permission;

@@ -18,7 +18,7 @@ export function takeToken(path: string): { token: string | undefined; cleanPath:
 }
 
 /**
- * Returns a path as a `Location` at the same host. A path that begins with two slashes would name another host, so it is
- * written with a dot before them, which the browser takes out again.
+ * Returns a path as a `Location` at the same host. A path that begins with two slashes would name another host, so it
+ * is written with a dot before them, which the browser takes out again.
  */
 export const locationOf = (path: string): string => (/^\/[/\\]/.test(path) ? `/.${path}` : path);

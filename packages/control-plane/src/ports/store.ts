@@ -28,8 +28,8 @@ const selectPort = statement((db, of: { machineId: string; port: number }) =>
 );
 
 /**
- * Returns a port of a machine of any account, by one query. Undefined for a machine that is absent or destroyed, or whose
- * account is deleted.
+ * Returns a port of a machine of any account, by one query. Undefined for a machine that is absent or destroyed, or
+ * whose account is deleted.
  */
 export async function findPort(db: Db, machineId: string, port: number): Promise<FoundPort | undefined> {
   const [row] = await selectPort(db, { machineId, port });

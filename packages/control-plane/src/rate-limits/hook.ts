@@ -45,8 +45,8 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
       await take(reply, bucket, 'Too many attempts come from this address');
     }
   });
-  // A later hook than above, so that an invalid body takes no token of the session, and because the e-mail address is in
-  // the body, which is read only after `onRequest`.
+  // A later hook than above, so that an invalid body takes no token of the session, and because the e-mail address is
+  // in the body, which is read only after `onRequest`.
   server.addHook('preHandler', async (request, reply) => {
     const { rateLimit } = request.routeOptions.config;
     if (rateLimit === 'sign-in' && request.caller) {

@@ -15,8 +15,8 @@ export function rateLimitOf(route: Declared, methods: readonly string[]): RateLi
 export type AccountBucket = 'mutating' | 'exec' | 'files';
 
 /**
- * The rate that the operator set for the account, with its burst scaled in proportion; otherwise the configured rate. The
- * rate of changes of files is scaled like that of all other changes, so the operator sets only the latter.
+ * The rate that the operator set for the account, with its burst scaled in proportion; otherwise the configured rate.
+ * The rate of changes of files is scaled like that of all other changes, so the operator sets only the latter.
  */
 export function accountRate(bucket: AccountBucket, configured: Rates, ownRates: Caller['rates']): Rate {
   const kind = bucket === 'files' ? 'mutating' : bucket;

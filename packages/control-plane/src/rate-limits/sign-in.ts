@@ -1,5 +1,5 @@
-// The rate buckets of attempts to guess a password. They belong to the client's IP address, to the e-mail address that the
-// client tries, or to the session whose password is checked again.
+// The rate buckets of attempts to guess a password. They belong to the client's IP address, to the e-mail address that
+// the client tries, or to the session whose password is checked again.
 import { createHash } from 'node:crypto';
 import { clientOf } from '../http/address.ts';
 

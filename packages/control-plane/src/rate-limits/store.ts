@@ -31,9 +31,9 @@ const ahead = sql<number>`(extract(epoch from rate_buckets.full_at - clock_times
 const now = sql<Date>`clock_timestamp()`;
 
 /**
- * Takes one token. Returns no row when the bucket is empty. No request sets `full_at` more than a bucket ahead. If it is
- * two buckets ahead, the database's clock was set back, and the bucket counts as full; otherwise the account would be
- * refused until the clock has caught up.
+ * Takes one token. Returns no row when the bucket is empty. No request sets `full_at` more than a bucket ahead. If it
+ * is two buckets ahead, the database's clock was set back, and the bucket counts as full; otherwise the account would
+ * be refused until the clock has caught up.
  */
 const takeOne = statement((db, key: string, token: number, bucket: number) => {
   const isFuture = sql`rate_buckets.full_at > ${now} + 2 * ${bucket}::bigint * interval '1 microsecond'`;

@@ -8,7 +8,9 @@ import type { Compared, Comparison } from './rounds.ts';
 /** How often a host is asked at most, in milliseconds. In a small fleet a new image is known after this time. */
 const FACTS_MS = 5_000;
 
-/** Asks a host for its current version, size and images, updates its row, and renews its certificate when it is time. */
+/**
+ * Asks a host for its current version, size and images, updates its row, and renews its certificate when it is time.
+ */
 export function factComparison(app: App): Comparison {
   const { reconcileJobsMs, compareMs } = app.config.timing;
   return {

@@ -1,7 +1,7 @@
 // Deletes data that has passed its retention: months of the activity feed, machines that were destroyed long ago,
-// idempotency keys, finished operations, full rate buckets, ended sessions, expired terminal tickets, old device logins,
-// old join tokens and old authorities of the fleet. Runs at the start of the process and then every hour. Several
-// replicas may run it at the same time.
+// idempotency keys, finished operations, full rate buckets, ended sessions, expired terminal tickets, old device
+// logins, old join tokens and old authorities of the fleet. Runs at the start of the process and then every hour.
+// Several replicas may run it at the same time.
 import { sql } from 'kysely';
 import { keepMonths, oldestKept } from '../activity/partitions.ts';
 import type { App } from '../app.ts';

@@ -30,9 +30,9 @@ export async function insertTicket(db: Db, ticket: string, opens: SpentTicket): 
 export type TicketFound = SpentTicket & { is_suspended: boolean };
 
 /**
- * Spends a ticket: deletes it and returns what it opens, in one statement, so that only one of several requests with the
- * same ticket succeeds. Returns undefined when the ticket is unknown, spent, expired or of another machine, or when the
- * credential of the client that got it has ended, or its account is deleted.
+ * Spends a ticket: deletes it and returns what it opens, in one statement, so that only one of several requests with
+ * the same ticket succeeds. Returns undefined when the ticket is unknown, spent, expired or of another machine, or when
+ * the credential of the client that got it has ended, or its account is deleted.
  */
 export async function spendTicket(db: Db, ticket: string, machineId: string): Promise<TicketFound | undefined> {
   if (!looksLikeTicket(ticket)) return undefined;

@@ -9,5 +9,7 @@ export const generateTicket = (): string => `sbt_${randomBytes(32).toString('bas
 /** Whether a string has the form of a ticket. A string of another form is refused without a query. */
 export const looksLikeTicket = (text: string): boolean => SHAPE.test(text);
 
-/** The hash that the database stores in place of a ticket. A fast hash is enough, because a ticket has 256 random bits. */
+/**
+ * The hash that the database stores in place of a ticket. A fast hash is enough, because a ticket has 256 random bits.
+ */
 export const hashTicket = (ticket: string): Buffer => createHash('sha256').update(ticket).digest();

@@ -12,7 +12,9 @@ export class Certificates {
     return this.#pair;
   }
 
-  /** Uses a pair from now on, and returns its certificate. Throws the errors of `checkPair`, and then changes nothing. */
+  /**
+   * Uses a pair from now on, and returns its certificate. Throws the errors of `checkPair`, and then changes nothing.
+   */
   use(pair: Pair): X509Certificate {
     const certificate = checkPair(pair);
     this.#pair = pair;

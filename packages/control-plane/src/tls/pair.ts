@@ -8,8 +8,8 @@ export type Pair = { cert: string; key: string };
 const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
 /**
- * Returns the server's certificate of a pair. Throws an Error that says what is wrong with the pair and never quotes the
- * key.
+ * Returns the server's certificate of a pair. Throws an Error that says what is wrong with the pair and never quotes
+ * the key.
  */
 export function checkPair({ cert, key }: Pair): X509Certificate {
   const [first, ...chain] = (cert.match(PEM_CERTIFICATE) ?? []).map(parseCertificate);

@@ -1,5 +1,5 @@
-// The HTTP server over TLS. A client that speaks plain HTTP on its port gets a 400 that says so, instead of a connection
-// that breaks.
+// The HTTP server over TLS. A client that speaks plain HTTP on its port gets a 400 that says so, instead of a
+// connection that breaks.
 import type { Server as HttpServer, RequestListener, ServerOptions } from 'node:http';
 import { createServer } from 'node:https';
 import type { Socket } from 'node:net';
@@ -14,7 +14,9 @@ const PLAIN_BYTES_MAX = 64 * 1024;
 /** How long a client of plain HTTP may take to read the answer, milliseconds. */
 const PLAIN_MS = 1_000;
 
-/** Creates a server. `handshakeMs`: how long a client may take to send the first byte, and then to finish the handshake. */
+/**
+ * Creates a server. `handshakeMs`: how long a client may take to send the first byte, and then to finish the handshake.
+ */
 export function createTlsServer(
   certificates: Certificates,
   handshakeMs: number,
@@ -31,7 +33,7 @@ export function createTlsServer(
     lookAtFirstByte(socket, handshakeMs, () => begin.call(server, socket));
   });
   new TcpSockets().watch(server);
-  // The handshake failed or took too long. The HTTP server would wait until it can send an answer.
+  // The handshake failed or took too long. The HTTP server would keep the connection until it can send an answer.
   server.prependListener('tlsClientError', (_error, socket) => socket.destroy());
   return server as unknown as HttpServer;
 }

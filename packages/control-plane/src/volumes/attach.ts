@@ -15,10 +15,10 @@ import { checkAttach, checkDetach, checkMountPath } from './attachable.ts';
 import { findVolume, lockVolume, lockVolumesOf, type VisibleVolume, volumeNotFound } from './store.ts';
 
 /**
- * Attaches a volume of the account to one of its machines. Does nothing if the volume is already attached there. A volume
- * on another host moves to the machine's host first; while it moves, the request waits for a minute at most. Throws
- * `validation_error` for a forbidden mount path, `not_found` for the volume or the machine, `conflict`, the host's
- * refusal (then nothing has changed), or `host_unavailable` (then the reconciler attaches the volume later).
+ * Attaches a volume of the account to one of its machines. Does nothing if the volume is already attached there. A
+ * volume on another host moves to the machine's host first; while it moves, the request waits for a minute at most.
+ * Throws `validation_error` for a forbidden mount path, `not_found` for the volume or the machine, `conflict`, the
+ * host's refusal (then nothing has changed), or `host_unavailable` (then the reconciler attaches the volume later).
  */
 export async function attachVolume(
   app: App,

@@ -12,8 +12,8 @@ import { checkFree, checkMountPath } from './attachable.ts';
 import { volumeNotFound } from './store.ts';
 
 /**
- * Returns the requested volumes with all mount paths, sorted by id, and ids in lower case. Throws `validation_error` for
- * a forbidden mount path, and for a volume or a path that is there twice.
+ * Returns the requested volumes with all mount paths, sorted by id, and ids in lower case. Throws `validation_error`
+ * for a forbidden mount path, and for a volume or a path that is there twice.
  */
 export function readBootVolumes(asked: NonNullable<MachineCreate['volumes']>): MachineVolume[] {
   const volumes = asked.map(({ volume_id, mount_path }) => {

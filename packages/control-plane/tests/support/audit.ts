@@ -15,8 +15,8 @@ export function createAuditActs(bed: TestBed) {
   const fix = () => ask<AuditFix>('/admin/audit/fix', {});
 
   /**
-   * Asserts that the audit has exactly one finding, and that it has this area and subject. Returns what `--fix` would do
-   * about it, as a text; null if there is no repair.
+   * Asserts that the audit has exactly one finding, and that it has this area and subject. Returns what `--fix` would
+   * do about it, as a text; null if there is no repair.
    */
   async function expectOne(area: AuditArea, subject: string, detail: RegExp): Promise<string | null> {
     const { findings } = await look();

@@ -22,7 +22,7 @@ import { attachVolume, detachVolume } from '../../src/volumes/attach.ts';
 import { createVolume } from '../../src/volumes/create.ts';
 import { deleteVolume } from '../../src/volumes/destroy.ts';
 import { type Fate, runWithFate } from './dying.ts';
-import type { Fault, Operation } from './fake-host.ts';
+import type { Fault, Operation } from './fake-host/calls.ts';
 import type { Deeds, PriceSpan } from './ledger-check.ts';
 import { resetClock, stepClock } from './stepped-clock.ts';
 import type { TestBed } from './test-bed.ts';

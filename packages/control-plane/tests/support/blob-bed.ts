@@ -1,5 +1,5 @@
-// A control plane with an object store and several hosts. The store is versitygw, and the hosts run the host agent's own
-// code with fake VMs, so files really move. Machines keep what a test writes to their disks.
+// A control plane with an object store and several hosts. The store is versitygw, and the hosts run the host agent's
+// own code with fake VMs, so files really move. Machines keep what a test writes to their disks.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -33,7 +33,9 @@ export type BlobBed = TestBed & { store: TestStore; hosts: BlobHost[]; makeMachi
 
 const socketOf = (agent: Agent): string => join(agent.dir, 'agent.sock');
 
-/** Starts `count` hosts. `timing` replaces durations of the bed's. Everything is removed after the tests of the file. */
+/**
+ * Starts `count` hosts. `timing` replaces durations of the bed's. Everything is removed after the tests of the file.
+ */
 export async function startBlobBed(count: number, timing: Partial<Timing> = {}, hasStore = true): Promise<BlobBed> {
   const store = await startVersitygw();
   const sockets = new Map<string, string>();

@@ -1,6 +1,6 @@
-// A TCP proxy in front of PostgreSQL that understands where each statement of a client begins and where its answer ends.
-// It cuts the connection at a chosen statement: before PostgreSQL gets it, or after PostgreSQL has done it and before
-// the client gets the answer.
+// A TCP proxy in front of PostgreSQL that understands where each statement of a client begins and where its answer
+// ends. It cuts the connection at a chosen statement: before PostgreSQL gets it, or after PostgreSQL has done it and
+// before the client gets the answer.
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 

@@ -3,7 +3,8 @@
 import { type Duplex, duplexPair } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type OpenTerminal, TERMINAL_BOUNDS } from '@sandbar/contract/terminal.ts';
-import type { FakeHost, FakeStream } from './fake-host.ts';
+import type { FakeStream } from './fake-host/guests.ts';
+import type { FakeHost } from './fake-host.ts';
 
 type Exit = { exit_code: number | null; signal: string | null };
 type Connection = { guest: Duplex; end: (exit: Exit) => void; cut: (error: unknown) => void };

@@ -14,3 +14,9 @@ export async function freePorts(count: number): Promise<number[]> {
   await Promise.all(servers.map((server) => once(server.close(), 'close')));
   return ports;
 }
+
+/** Returns a port of this computer on which nobody listens now. */
+export async function freePort(): Promise<number> {
+  const [port = 0] = await freePorts(1);
+  return port;
+}

@@ -1,13 +1,15 @@
 // A guest's end of a stream, which the test plays. The real guest agent and the host agent's session behave the same.
 import { Duplex } from 'node:stream';
-import type { FakeStream } from './fake-host.ts';
+import type { FakeStream } from './fake-host/guests.ts';
 
 export type PlayedStream = FakeStream & {
   /** What the guest reads and writes. */
   guest: Duplex;
   /** Ends the stream with a result, after what the guest has written. */
   finish(result: unknown): void;
-  /** Ends the stream with an error. Only a ServiceError reaches the client as it is; any other error cuts the stream. */
+  /**
+   * Ends the stream with an error. Only a ServiceError reaches the client as it is; any other error cuts the stream.
+   */
   fail(error: Error): void;
 };
 

@@ -1,10 +1,7 @@
-// Two PostgreSQL servers with streaming replication: a primary, and a standby that every commit waits for. The standby
-// begins as a copy of the primary's files, because the npm package has no pg_basebackup.
-import { once } from 'node:events';
 import { chownSync, statSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import pg from 'pg';
+import { freePorts } from './free-ports.ts';
 import { type PostgresServer, startPostgres, until } from './postgres.ts';
 
 export type PostgresPair = {
@@ -15,15 +12,6 @@ export type PostgresPair = {
   /** Makes the standby the new primary. */
   promote: () => Promise<void>;
 };
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 export async function runSql(url: string, ...statements: string[]): Promise<Record<string, unknown>[]> {
   const client = new pg.Client({ connectionString: url });
@@ -38,7 +26,7 @@ export async function runSql(url: string, ...statements: string[]): Promise<Reco
 }
 
 export async function startPostgresPair(): Promise<PostgresPair> {
-  const [first, second] = [await freePort(), await freePort()];
+  const [first = 0, second = 0] = await freePorts(2);
   const settings = (port: number) => ['listen_addresses=127.0.0.1', `port=${port}`];
   const primary = await startPostgres({ settings: settings(first) });
   await primary.stop();

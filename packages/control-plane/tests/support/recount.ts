@@ -67,8 +67,8 @@ export function usesOf(feed: readonly FeedEntry[], changes: readonly StateChange
     } else if (action === 'machine.destroyed') {
       if (open.has(machineId)) end(machineId, at);
       const kept = metadata.preserve_storage ? rows.keptDiskOf(machineId) : undefined;
-      // A machine that never ran returns the volume that it was to boot from, which was in use all the time. If there was
-      // no such volume, its new disk is kept, though the feed never had an entry of the machine's creation.
+      // A machine that never ran returns the volume that it was to boot from, which was in use all the time. If there
+      // was no such volume, its new disk is kept, though the feed never had an entry of the machine's creation.
       if (kept !== undefined && !open.has(kept.id)) {
         begin(kept.id, { ...NOTHING, storage_gb: kept.sizeGb }, at);
       }

@@ -1,5 +1,5 @@
-// stripe-mock, Stripe's own server for tests. It checks each request against the description of Stripe's API and answers
-// with samples, but stores nothing.
+// stripe-mock, Stripe's own server for tests. It checks each request against the description of Stripe's API and
+// answers with samples, but stores nothing.
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';

@@ -9,7 +9,7 @@ import { defaultCache } from '@sandbar/contract/home.ts';
 import { goEnvironment } from '../../../host-agent/src/images/agent.ts';
 import { cacheKey, ensureArtifact } from '../../../host-agent/src/images/cache.ts';
 import type { ObjectStoreConfig } from '../../src/blobs/config.ts';
-import { freePorts } from './free-ports.ts';
+import { freePort } from './free-ports.ts';
 import { until } from './postgres.ts';
 
 const MODULE = 'github.com/versity/versitygw';
@@ -31,7 +31,7 @@ export async function startVersitygw(): Promise<TestStore> {
   const root = mkdtempSync(path.join(tmpdir(), 'sandbar-s3-'));
   const bucket = path.join(root, 'buckets', BUCKET);
   mkdirSync(bucket, { recursive: true });
-  const [port] = await freePorts(1);
+  const port = await freePort();
   const credentials = { accessKeyId: 'test', secretAccessKey: 'the secret of the tests' };
   const env = {
     ...process.env,

@@ -65,8 +65,8 @@ export class BlobStore {
   }
 
   /**
-   * Makes the blob of its parts, durably. Throws `conflict` while a part is missing, `host_unavailable` when the content
-   * is not what the name says (then all parts are removed), and `fleet_capacity` on a full disk.
+   * Makes the blob of its parts, durably. Throws `conflict` while a part is missing, `host_unavailable` when the
+   * content is not what the name says (then all parts are removed), and `fleet_capacity` on a full disk.
    */
   assemble(sha256: string, bytes: number): Promise<void> {
     const path = this.pathOf(sha256);

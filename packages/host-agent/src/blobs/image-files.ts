@@ -26,7 +26,10 @@ export function imageOf(
   return { ...paths, exec: exec as ImageExec };
 }
 
-/** Returns the digests of files by their names. Throws `validation_error` unless these are exactly the files in `wanted`. */
+/**
+ * Returns the digests of files by their names. Throws `validation_error` unless these are exactly the files in
+ * `wanted`.
+ */
 export function digestsByName(wanted: readonly string[], files: readonly BlobFile[]): Map<string, string> {
   const byName = new Map(files.map(({ name, sha256 }) => [name as string, sha256]));
   const isComplete = wanted.every((name) => byName.has(name));

@@ -57,8 +57,8 @@ export class ImageTransfer {
   }
 
   /**
-   * Makes machines of this stack possible when all files are here; otherwise says which are missing and changes nothing.
-   * Replaces an earlier image of the stack. Throws `validation_error` and `fleet_capacity`.
+   * Makes machines of this stack possible when all files are here; otherwise says which are missing and changes
+   * nothing. Replaces an earlier image of the stack. Throws `validation_error` and `fleet_capacity`.
    */
   async addCopy(stack: string, { manifest, files }: ImageContent): Promise<CopyProgress> {
     const { blobs, imageFiles } = this.#options;

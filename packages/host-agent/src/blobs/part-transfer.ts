@@ -40,8 +40,8 @@ export async function uploadPart(path: string, index: number, url: string): Prom
 
 /**
  * Fetches a stored part to the file `path`. An earlier call may have left the beginning in `<path>.loading`. Throws
- * `host_unavailable` when the store does not answer, or when the part has another digest, and `fleet_capacity` on a full
- * disk; nothing is at `path` then.
+ * `host_unavailable` when the store does not answer, or when the part has another digest, and `fleet_capacity` on a
+ * full disk; nothing is at `path` then.
  */
 export async function downloadPart(path: string, { url, sha256, bytes }: DownloadPart): Promise<void> {
   const loading = `${path}.loading`;
@@ -64,7 +64,10 @@ export async function unpackPart(stored: Buffer, rawBytes: number): Promise<Buff
   return raw;
 }
 
-/** Adds a large buffer to a hash. Other work of the agent gets its turn after every mebibyte, so that it does not wait for the whole buffer. */
+/**
+ * Adds a large buffer to a hash. Other work of the agent gets its turn after every mebibyte, so that it does not wait
+ * for the whole buffer.
+ */
 export async function updateInTurns(hash: Hash, bytes: Buffer): Promise<void> {
   for (let from = 0; from < bytes.length; from += BLOCK_BYTES) {
     hash.update(bytes.subarray(from, from + BLOCK_BYTES));
@@ -130,8 +133,9 @@ async function hashOf(path: string): Promise<string> {
 }
 
 /**
- * Sends a request and returns the answer, whose body has not been read. Follows no redirect. This is Node's own client and
- * not `fetch`: when a connection ends while nobody reads the body, `fetch` of Node 24 fails in a way that ends the process.
+ * Sends a request and returns the answer, whose body has not been read. Follows no redirect. This is Node's own client
+ * and not `fetch`: when a connection ends while nobody reads the body, `fetch` of Node 24 fails in a way that ends the
+ * process.
  */
 function send(url: string, options: RequestOptions, body?: Buffer): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {

@@ -53,7 +53,7 @@ export function removePendingKey(home: string): void {
 
 /** Removes everything above: the host is no member of a fleet any more. */
 export function removeFleetFiles(home: string): void {
-  // First the file that makes the host a member, so that a crash leaves no member without a join record.
+  // Remove the file that makes the host a member first. Otherwise a crash could leave a member without a join record.
   rmSync(filesOf(home).identity, { force: true });
   rmSync(homePaths(home).fleet, { recursive: true, force: true });
 }

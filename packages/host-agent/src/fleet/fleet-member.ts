@@ -1,5 +1,5 @@
-// This host as a member of a fleet: its identity, and the renewal of its certificate by the control plane. The key never
-// leaves the host. The old identity stays in use until the new one is on disk.
+// This host as a member of a fleet: its identity, and the renewal of its certificate by the control plane. The key
+// never leaves the host. The old identity stays in use until the new one is on disk.
 import { X509Certificate } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type AgentCertificate, hostNameOf } from '@sandbar/contract/fleet.ts';
@@ -22,8 +22,8 @@ export class FleetMember {
   onRenewed: (identity: Identity) => void = () => {};
 
   /**
-   * Returns undefined when the host has not joined a fleet. Throws `validation_error` when its certificate is for another
-   * host, because the data directory was copied from there.
+   * Returns undefined when the host has not joined a fleet. Throws `validation_error` when its certificate is for
+   * another host, because the data directory was copied from there.
    */
   static open(home: string, hostId: string): FleetMember | undefined {
     const identity = readIdentity(home);

@@ -41,7 +41,9 @@ export const STREAM_LIMITS_MS = {
   openStream: REQUEST_MS,
 } as const satisfies Partial<Record<keyof Guest, number>>;
 
-/** For a call or the beginning of a two-way stream with the guest: milliseconds in addition to the guest's own limit. */
+/**
+ * For a call or the beginning of a two-way stream with the guest: milliseconds in addition to the guest's own limit.
+ */
 export const SLACK_MS = 5_000;
 
 export type CallMethod = keyof typeof CALL_LIMITS_MS;

@@ -24,8 +24,8 @@
 // Calls: `method` is a function of `Guest`. Each call gets one `result` or `failure`. For a call that returns a stream,
 // `result` means that the stream begins: then `output` frames follow, and at last one `end` or one `failure`.
 //
-// A two-way stream (`openStream`) also has `input` and `finish` frames. Its `result` is the guest's head and its `end` the
-// guest's result, both as a JSON string with JSON text.
+// A two-way stream (`openStream`) also has `input` and `finish` frames. Its `result` is the guest's head and its `end`
+// the guest's result, both as a JSON string with JSON text.
 //
 // Back-pressure: the output frames of a call may cost STREAM_CREDIT bytes, and as many more as the agent grants with
 // `credit`. A frame costs its bytes and OUTPUT_COST. The agent grants the cost of a frame again when it has stored the

@@ -21,8 +21,8 @@ import { GREETING } from './channel-token.ts';
 const EPOCH_BYTES = 8;
 /**
  * The most bytes of an earlier session that may arrive before the echo. An honest guest sends at most the HTTP/2 window
- * of that session (8 MiB), or 256 KiB of output in frames for each of 16 jobs, and the content of the port's buffers. So
- * this limit is generous.
+ * of that session (8 MiB), or 256 KiB of output in frames for each of 16 jobs, and the content of the port's buffers.
+ * So this limit is generous.
  */
 const MAX_STALE_BYTES = 32 * 1024 * 1024;
 
@@ -31,8 +31,8 @@ export type GuestProtocol = 'frames' | 'http2';
 
 /**
  * Sends the greeting, `token` (64 hex digits) and an epoch on a connected socket. Resolves when the guest has echoed
- * them, with the protocol that it speaks. Bytes after the echo are put back to be read, and the socket is paused. When the
- * socket closes, `signal` aborts, or too many other bytes arrive first, destroys the socket and rejects.
+ * them, with the protocol that it speaks. Bytes after the echo are put back to be read, and the socket is paused. When
+ * the socket closes, `signal` aborts, or too many other bytes arrive first, destroys the socket and rejects.
  */
 export function openSession(socket: Socket, token: string, signal: AbortSignal): Promise<GuestProtocol> {
   let echo = Buffer.concat([Buffer.from(token, 'hex'), randomBytes(EPOCH_BYTES)]);

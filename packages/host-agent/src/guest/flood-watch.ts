@@ -20,8 +20,8 @@ const MAX_OVERHEAD_BYTES = 1024 * 1024;
 const SMALL_PIECE_BYTES = 1024;
 /**
  * How many small pieces a session may receive per second, and at once after a pause. The limit is above what an honest
- * guest sends: 16 jobs that all print line by line send 3,200 pieces a second (guest-agent/internal/api/stream.go). Node
- * takes 10 to 30 microseconds for each piece.
+ * guest sends: 16 jobs that all print line by line send 3,200 pieces a second (guest-agent/internal/api/stream.go).
+ * Node takes 10 to 30 microseconds for each piece.
  */
 const SMALL_PIECES_PER_SECOND = 4000;
 

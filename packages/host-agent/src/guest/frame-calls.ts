@@ -1,7 +1,7 @@
 // The calls that are open in a session with a guest agent. Checks for each frame that the guest may send it now. So
-// every accepted frame ends a call of the host, or begins its stream once, or carries bytes within its credit, or grants
-// credit for input that the host has sent. A guest cannot send anything else, so it cannot keep the host busy with frames
-// that mean nothing.
+// every accepted frame ends a call of the host, or begins its stream once, or carries bytes within its credit, or
+// grants credit for input that the host has sent. A guest cannot send anything else, so it cannot keep the host busy
+// with frames that mean nothing.
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import { type Frame, KIND, STATUS_BYTES } from './frame-codec.ts';
 import { DuplexCall } from './frame-duplex.ts';

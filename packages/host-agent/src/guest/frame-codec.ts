@@ -1,4 +1,5 @@
-// The frames between the host and a guest agent. Both sides send them after the echo of the session's token (channel.ts):
+// The frames between the host and a guest agent. Both sides send them after the echo of the session's token
+// (channel.ts):
 //
 //   length u32 | kind u8 | id u32 | payload          big-endian; `length` counts the payload
 //

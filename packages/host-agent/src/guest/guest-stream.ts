@@ -1,5 +1,5 @@
-// A two-way stream between the host and a guest agent: terminal, file content, archive, watch or port. The guest agent's
-// README describes how such a stream begins and ends.
+// A two-way stream between the host and a guest agent: terminal, file content, archive, watch or port. The guest
+// agent's README describes how such a stream begins and ends.
 import type { Duplex } from 'node:stream';
 
 export type GuestStream = {

@@ -94,8 +94,8 @@ export interface Guest {
   /** Resolves when the session has ended, for any reason. */
   readonly closed: Promise<void>;
   /**
-   * Resolves when the guest has not mounted its root disk yet, because it waits for its identity. Throws `conflict` when
-   * it has. Older guest agents mount the disk while they boot.
+   * Resolves when the guest has not mounted its root disk yet, because it waits for its identity. Throws `conflict`
+   * when it has. Older guest agents mount the disk while they boot.
    */
   checkBare(): Promise<void>;
   /**
@@ -167,8 +167,8 @@ export interface Guest {
   powerOff(): Promise<void>;
   /**
    * Makes the guest call `name` with `params` and returns its answer; both are JSON text. The guest may be hostile:
-   * check the answer's shape. Throws the guest's `ServiceError`; `not_found` also from an older guest agent without this
-   * call. After any other error the guest may or may not have done it.
+   * check the answer's shape. Throws the guest's `ServiceError`; `not_found` also from an older guest agent without
+   * this call. After any other error the guest may or may not have done it.
    */
   call(name: string, params: string, timeoutMs: number): Promise<string>;
   /** Opens the two-way stream `name`. Resolves when the guest has accepted it. Throws like {@link call}. */

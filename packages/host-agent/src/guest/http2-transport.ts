@@ -1,6 +1,7 @@
-// A session with a guest agent over HTTP/2, for machines that were created with a guest agent that does not speak frames
-// yet (frame-transport.ts). A machine keeps its guest agent until it is created again. So this file, flood-watch.ts and
-// frames.ts can go when a host may refuse machines and snapshots that were created before the agent spoke frames.
+// A session with a guest agent over HTTP/2, for machines that were created with a guest agent that does not speak
+// frames yet (frame-transport.ts). A machine keeps its guest agent until it is created again. So this file,
+// flood-watch.ts and frames.ts can go when a host may refuse machines and snapshots that were created before the agent
+// spoke frames.
 //
 // The guest may be hostile, so this file limits the size of headers and bodies, its own memory use, and how long the
 // guest may take.

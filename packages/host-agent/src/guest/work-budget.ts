@@ -13,7 +13,8 @@ const FRAME_COST_US = 0.25;
 const KIB_COST_US = 1.5;
 /**
  * Microseconds of work per millisecond: a fifth of a core for each guest. That allows 700,000 one-byte frames a second,
- * or 130 MB/s of output in large frames. Under emulation a guest's virtio-serial port was measured to transfer 100 MB/s.
+ * or 130 MB/s of output in large frames. Under emulation a guest's virtio-serial port was measured to transfer 100
+ * MB/s.
  */
 const RATE = 200;
 /** The largest budget that a quiet guest can save up: enough for 60 MB of output in large frames at once. */

@@ -1,6 +1,6 @@
-// Collects garbage while large files go through the agent. Each piece of 64 KiB is garbage once it was passed on, and V8
-// would otherwise wait until the small objects around the pieces fill the young generation of its heap: the agent grew by
-// 41 MiB while files of 1 GiB went through it.
+// Collects garbage while large files go through the agent. Each piece of 64 KiB is garbage once it was passed on, and
+// V8 would otherwise wait until the small objects around the pieces fill the young generation of its heap: the agent
+// grew by 41 MiB while files of 1 GiB went through it.
 
 /** After how many bytes the young generation is collected. A collection takes about 1 ms. */
 const COLLECT_BYTES = 8 * 1024 * 1024;

@@ -110,8 +110,8 @@ function relay({ head, duplex, result }: GuestStream, request: IncomingMessage, 
 function sendUp(request: IncomingMessage, duplex: Duplex): void {
   request.on('error', () => {});
   request.pipe(duplex);
-  // When the guest has ended the stream and takes nothing more, read and drop the rest of the body. A connection that is
-  // not read would stay after the client has closed it.
+  // When the guest has ended the stream and takes nothing more, read and drop the rest of the body. A connection that
+  // is not read would stay after the client has closed it.
   duplex.once('close', () => {
     request.unpipe(duplex);
     request.resume();

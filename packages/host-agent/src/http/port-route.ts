@@ -1,5 +1,5 @@
-// The route of the host API for connections to ports of machines. After its 101 the Unix connection carries the bytes as
-// they are, without the chunks of a guest stream, which would take most of the time of a large transfer.
+// The route of the host API for connections to ports of machines. After its 101 the Unix connection carries the bytes
+// as they are, without the chunks of a guest stream, which would take most of the time of a large transfer.
 //
 // The end of the machine's bytes and a broken connection must look different. After a good end this side shuts down its
 // writing only and stays open until the client closes. Otherwise it closes, and the client's next write fails. With

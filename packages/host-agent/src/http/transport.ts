@@ -1,5 +1,5 @@
-// Finds out whether the client of a connection that is not being read is still there. A write of no bytes does not leave
-// Node's TLS, so for a TLS connection this goes to the TCP connection below.
+// Finds out whether the client of a connection that is not being read is still there. A write of no bytes does not
+// leave Node's TLS, so for a TLS connection this goes to the TCP connection below.
 import type { Socket } from 'node:net';
 
 const NOTHING = Buffer.alloc(0);

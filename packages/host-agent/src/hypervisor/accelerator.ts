@@ -30,7 +30,7 @@ export type AcceleratorQuestion = {
   qemuVersion: string;
   probe: ProbeBoot;
   kvmDevice?: string;
-  /** Factor on the time limits of the test boot; 1 by default. */
+  /** The time limits of the test boot are multiplied by this; 1 by default. */
   patience?: number;
 };
 

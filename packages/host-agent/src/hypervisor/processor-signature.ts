@@ -1,5 +1,5 @@
-// Names what the saved memory of a machine depends on, so that the control plane can find a host that may resume it. The
-// host itself still compares all that matters before it resumes (resume-needs.ts).
+// Names what the saved memory of a machine depends on, so that the control plane can find a host that may resume it.
+// The host itself still compares all that matters before it resumes (resume-needs.ts).
 import { createHash } from 'node:crypto';
 import { basename } from 'node:path';
 import { describeProcessor } from './processor.ts';
@@ -15,8 +15,8 @@ export type MachineProcessor = {
 };
 
 /**
- * Returns a text that is equal on hosts that give machines the same processor. Maintenance releases of QEMU do not change
- * it. `host`: lines of /proc/cpuinfo with model, flags and flaws.
+ * Returns a text that is equal on hosts that give machines the same processor. Maintenance releases of QEMU do not
+ * change it. `host`: lines of /proc/cpuinfo with model, flags and flaws.
  */
 export function processorSignature(
   { isolation, cpuModel, qemuPath, qemuVersion }: MachineProcessor,

@@ -20,8 +20,8 @@ const PATH_MAX = 4096;
 const USER_MAX = 256;
 
 /**
- * Fills in from the image what the job does not set: variables, user and working directory. The image's entrypoint is put
- * before `argv`. A `command` is run by the shell alone, without the entrypoint, as `docker exec` does.
+ * Fills in from the image what the job does not set: variables, user and working directory. The image's entrypoint is
+ * put before `argv`. A `command` is run by the shell alone, without the entrypoint, as `docker exec` does.
  */
 export function withImageDefaults(spec: JobSpec, image: ImageExec | undefined): JobSpec {
   if (image === undefined) return spec;

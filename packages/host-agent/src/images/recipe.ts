@@ -1,6 +1,6 @@
 /**
- * Reads image recipes. People edit them by hand, so every field is checked before anything is downloaded, and an error names
- * the file and the field.
+ * Reads image recipes. People edit them by hand, so every field is checked before anything is downloaded, and an error
+ * names the file and the field.
  */
 import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';

@@ -126,8 +126,8 @@ export async function listImages(
 }
 
 /**
- * Returns the files of all current builds by their SHA-256. The disk of an imported image is not among them, because its
- * digest is that of the OCI image. Damaged builds are left out.
+ * Returns the files of all current builds by their SHA-256. The disk of an imported image is not among them, because
+ * its digest is that of the OCI image. Damaged builds are left out.
  */
 export async function listImageFiles(cacheDir: string): Promise<Map<string, string>> {
   const images = await listImages(cacheDir, () => undefined);

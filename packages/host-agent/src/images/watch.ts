@@ -53,8 +53,8 @@ export async function watchImages(
 }
 
 /**
- * Watches the folder that publish.ts touches. Returns undefined when the host has no inotify watches left; the timer then
- * suffices.
+ * Watches the folder that publish.ts touches. Returns undefined when the host has no inotify watches left; the timer
+ * then suffices.
  */
 function watchFolder(folder: string, onEvent: () => void): FSWatcher | undefined {
   try {

@@ -61,7 +61,9 @@ export class MachineJobs {
     );
   }
 
-  /** Cancels a job. Does nothing when it has ended. Throws `not_found`, and `conflict` when the machine does not run. */
+  /**
+   * Cancels a job. Does nothing when it has ended. Throws `not_found`, and `conflict` when the machine does not run.
+   */
   async cancel(jobId: string): Promise<JobReport> {
     await this.#table.whenStarted(jobId);
     const job = await this.#table.get(jobId);

@@ -36,8 +36,8 @@ export class MachineVm {
 
   /**
    * Stores `vm` as the machine's current VM and opens the link to its guest agent. The guest must already have
-   * acknowledged its identity. `onSession` runs at the start of each later session; `first` is a session that is already
-   * open.
+   * acknowledged its identity. `onSession` runs at the start of each later session; `first` is a session that is
+   * already open.
    */
   hold(vm: Vm, onSession: (guest: Guest) => Promise<void>, first: Guest | undefined): void {
     this.#vm = vm;
@@ -84,7 +84,9 @@ export class MachineVm {
     return new ServiceError('conflict', `the machine is ${this.#book.record.status}, not running`);
   }
 
-  /** Returns the session. Throws `conflict` when the machine does not run, and the errors of {@link GuestLink.guest}. */
+  /**
+   * Returns the session. Throws `conflict` when the machine does not run, and the errors of {@link GuestLink.guest}.
+   */
   readonly findGuest = async (): Promise<Guest> => this.link().guest();
 
   /** Returns the session, or undefined when the machine does not run. Throws the errors of {@link GuestLink.guest}. */

@@ -1,5 +1,5 @@
-// Serves the metrics of the agent on an address of their own, for a Prometheus that cannot open the agent's socket. They
-// need no credential, so the address must be private.
+// Serves the metrics of the agent on an address of their own, for a Prometheus that cannot open the agent's socket.
+// They need no credential, so the address must be private.
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Registry } from 'prom-client';

@@ -14,9 +14,9 @@ export function wantedLayers(dir: string, layers: readonly MovedLayer[], store: 
 }
 
 /**
- * Moves the written layers into the store and makes that durable, then calls `name`, which must make a record that names
- * them. All of this is synchronous, so the garbage collection never sees a layer that nothing names. Throws an Error
- * when a layer that was here before has gone meanwhile; the copy must be sent again.
+ * Moves the written layers into the store and makes that durable, then calls `name`, which must make a record that
+ * names them. All of this is synchronous, so the garbage collection never sees a layer that nothing names. Throws an
+ * Error when a layer that was here before has gone meanwhile; the copy must be sent again.
  */
 export function addLayers(dir: string, layers: readonly MovedLayer[], store: LayerStore, name: () => void): void {
   for (const layer of layers) {

@@ -2,6 +2,7 @@
 // newer copy end a copy that is being received, because the process that sends it may have been replaced.
 import type { Readable } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import { QueuePerId } from '../storage/queue-per-id.ts';
 
 /** How many removals are remembered, so that a delayed copy cannot bring an object back. */
 const REMEMBERED_REMOVED = 10_000;
@@ -16,7 +17,7 @@ export class Transfers {
    * connections of all delayed calls.
    */
   readonly #removed = new Map<string, number>();
-  readonly #queues = new Map<string, Promise<unknown>>();
+  readonly #queue = new QueuePerId();
 
   /** `end` must be called at the end of the stream. `signal` is aborted when the object changes. */
   beginSending(id: string): { signal: AbortSignal; end: () => void } {
@@ -36,8 +37,8 @@ export class Transfers {
   }
 
   /**
-   * Runs `work`, which takes in a copy from `source`. Throws `conflict` when this generation is out of date. A newer copy
-   * or a removal destroys `source`.
+   * Runs `work`, which takes in a copy from `source`. Throws `conflict` when this generation is out of date. A newer
+   * copy or a removal destroys `source`.
    */
   async receive<T>(
     id: string,
@@ -55,7 +56,7 @@ export class Transfers {
     const mine = { generation, controller };
     this.#receiving.set(id, mine);
     try {
-      return await this.#inOrder(id, () => {
+      return await this.#queue.run(id, () => {
         controller.signal.throwIfAborted();
         this.#refuseRemoved(id, generation);
         return work(controller.signal);
@@ -71,7 +72,7 @@ export class Transfers {
     const receiving = this.#receiving.get(id);
     if (receiving && receiving.generation <= generation)
       receiving.controller.abort(new ServiceError('conflict', `${id} was removed`));
-    return this.#inOrder(id, work);
+    return this.#queue.run(id, work);
   }
 
   #refuseRemoved(id: string, generation: number): void {
@@ -82,16 +83,5 @@ export class Transfers {
     this.#removed.set(id, Math.max(generation, this.#removed.get(id) ?? 0));
     const [oldest] = this.#removed.keys();
     if (this.#removed.size > REMEMBERED_REMOVED && oldest !== undefined) this.#removed.delete(oldest);
-  }
-
-  #inOrder<T>(id: string, work: () => T | Promise<T>): Promise<T> {
-    const result = (this.#queues.get(id) ?? Promise.resolve()).then(work);
-    const settled = result.then(
-      () => {},
-      () => {},
-    );
-    this.#queues.set(id, settled);
-    void settled.then(() => this.#queues.get(id) === settled && this.#queues.delete(id));
-    return result;
   }
 }

@@ -43,8 +43,8 @@ export class VolumeCopies {
   }
 
   /**
-   * Returns the stream of a volume. Throws `not_found`, and `conflict` when a machine uses the volume or its disk cannot
-   * be used elsewhere. The stream breaks off when the volume is taken or removed meanwhile.
+   * Returns the stream of a volume. Throws `not_found`, and `conflict` when a machine uses the volume or its disk
+   * cannot be used elsewhere. The stream breaks off when the volume is taken or removed meanwhile.
    */
   async send(id: string): Promise<AsyncGenerator<Buffer>> {
     const { head, files } = await this.#describe(id);
@@ -56,9 +56,9 @@ export class VolumeCopies {
   }
 
   /**
-   * Takes in the stream of a volume. Does nothing when this host has this generation already, and replaces an older one.
-   * Throws `conflict` when this generation was removed, or when the disk's image is not on this host; `fleet_capacity`
-   * on a full disk; `host_unavailable` when the stream breaks off. Nothing is left when it throws.
+   * Takes in the stream of a volume. Does nothing when this host has this generation already, and replaces an older
+   * one. Throws `conflict` when this generation was removed, or when the disk's image is not on this host;
+   * `fleet_capacity` on a full disk; `host_unavailable` when the stream breaks off. Nothing is left when it throws.
    */
   receive(id: string, generation: number, source: Readable): Promise<HostVolume> {
     return this.#transfers.receive(id, generation, source, async (signal) => {

@@ -1,5 +1,5 @@
-// Chooses the addresses of new machines. A freed address is used again as late as possible, also after a restart of the agent,
-// because other machines may still try to reach the machine that had it.
+// Chooses the addresses of new machines. A freed address is used again as late as possible, also after a restart of the
+// agent, because other machines may still try to reach the machine that had it.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 import { addressAt, countAddresses, nextFreeCounter } from './addresses.ts';

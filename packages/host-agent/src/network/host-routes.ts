@@ -1,5 +1,5 @@
-// Knows which networks the host itself is in or has routes to. Machines must not use their addresses, and must not reach
-// the host's neighbours. It reads the kernel's files, which needs no privileges and no other program.
+// Knows which networks the host itself is in or has routes to. Machines must not use their addresses, and must not
+// reach the host's neighbours. It reads the kernel's files, which needs no privileges and no other program.
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { networkOf, prefixOf } from './subnet.ts';
@@ -7,8 +7,8 @@ import { networkOf, prefixOf } from './subnet.ts';
 /** The routes of all routing tables, also of those that only policy rules use. */
 const ROUTES = '/proc/net/fib_trie';
 /**
- * A route to more addresses than the largest private range (10.0.0.0/8) is a way to the internet: a default route, or one
- * of the halves that some VPNs use instead (0.0.0.0/1). It names no network that the host is in.
+ * A route to more addresses than the largest private range (10.0.0.0/8) is a way to the internet: a default route, or
+ * one of the halves that some VPNs use instead (0.0.0.0/1). It names no network that the host is in.
  */
 const SHORTEST_PREFIX = 8;
 
@@ -29,8 +29,8 @@ export function readHostRoutes(): HostRoutes {
 }
 
 /**
- * Returns the routes in the text of /proc/net/fib_trie, and `own`, the networks of the interfaces. An interface can have a
- * network without a route (`noprefixroute`).
+ * Returns the routes in the text of /proc/net/fib_trie, and `own`, the networks of the interfaces. An interface can
+ * have a network without a route (`noprefixroute`).
  */
 export function hostRoutes(fibTrie: string, own: readonly string[]): HostRoutes {
   const found = { used: new Set<string>(), attached: new Set<string>() };

@@ -16,8 +16,8 @@ export type LimitOptions = {
 };
 
 /**
- * Packets per second that one machine may send to the name relay. Each packet costs the relay about 10 µs, even when the
- * relay drops it. A lookup takes one packet over UDP and about six over TCP.
+ * Packets per second that one machine may send to the name relay. Each packet costs the relay about 10 µs, even when
+ * the relay drops it. A lookup takes one packet over UDP and about six over TCP.
  */
 export const RELAY_PACKETS_PER_SEC = 1000;
 
@@ -27,9 +27,10 @@ export function limitsTable(table: string): string {
 }
 
 /**
- * Returns commands that create the limits or replace their rules. The chains run after those of rules.ts, so packets that
- * are dropped there do not count. The limit is part of the set's name, because each counter keeps the limit that it was
- * made with. A set has a place for each address of the subnet: a full set would let further machines pass unlimited.
+ * Returns commands that create the limits or replace their rules. The chains run after those of rules.ts, so packets
+ * that are dropped there do not count. The limit is part of the set's name, because each counter keeps the limit that
+ * it was made with. A set has a place for each address of the subnet: a full set would let further machines pass
+ * unlimited.
  */
 export function machineLimits({ bridge, table, subnet, gateway, connections }: LimitOptions): string {
   const name = limitsTable(table);

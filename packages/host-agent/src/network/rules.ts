@@ -1,10 +1,9 @@
 // Builds the packet filter's rules for machines, as text for nft. There are two tables with the same name. The one in
 // family `bridge` checks the sender of each frame, because ARP, MAC addresses and traffic between ports are visible
-// only there. The one in family `inet` checks destinations, because NAT and connection tracking exist only there. A third
-// table limits what one machine uses up (machine-limits.ts).
-// A `drop` in our chains is final, but an `accept` ends only our own chain. If the host's firewall drops forwarded
-// packets by default, it still does, and the host's owner has to allow the bridge. We never change tables of other
-// programs.
+// only there. The one in family `inet` checks destinations, because NAT and connection tracking exist only there. A
+// third table limits what one machine uses up (machine-limits.ts). A `drop` in our chains is final, but an `accept`
+// ends only our own chain. If the host's firewall drops forwarded packets by default, it still does, and the host's
+// owner has to allow the bridge. We never change tables of other programs.
 import { limitsTable, machineLimits } from './machine-limits.ts';
 import { ANY_BRIDGE } from './names.ts';
 import { macOfIp, overlaps, prefixOf } from './subnet.ts';

@@ -15,7 +15,10 @@ export type Subnet = {
   prefix: number;
   /** The host's own address in the subnet. */
   gateway: string;
-  /** The name server of machines under QEMU's user networking. No machine gets this address or the gateway's (addresses.ts). */
+  /**
+   * The name server of machines under QEMU's user networking. No machine gets this address or the gateway's
+   * (addresses.ts).
+   */
   userModeNameServer: string;
 };
 

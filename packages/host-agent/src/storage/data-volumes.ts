@@ -14,6 +14,7 @@ import { takeFileBack } from '../jail/run-links.ts';
 import { CommandError, runCommand } from '../run-command.ts';
 import { syncPath } from './durable.ts';
 import { diskFull, isDiskFull } from './overlay.ts';
+import { QueuePerId } from './queue-per-id.ts';
 import { readRecord, writeRecord } from './record-file.ts';
 
 const RECORD = 'volume.json';
@@ -43,8 +44,7 @@ export class DataVolumes {
   readonly #log: VolumeLog;
   /** The machine that uses each volume, by volume id. */
   readonly #users = new Map<string, string>();
-  /** For each volume id, a promise that settles when all earlier work on the volume is done. */
-  readonly #queues = new Map<string, Promise<unknown>>();
+  readonly #queue = new QueuePerId();
   /**
    * Ids of removed volumes, oldest first. A delayed `ensure` call must not create one of them again. They are kept in
    * memory only: a restart of the agent breaks the connections of all delayed calls, so none can arrive after it.
@@ -83,7 +83,7 @@ export class DataVolumes {
    * `fleet_capacity` on a full disk. Nothing is left when it throws.
    */
   ensure(id: string, sizeGb: number): Promise<void> {
-    return this.#inOrder(id, async () => {
+    return this.#queue.run(id, async () => {
       if (this.#removed.has(id)) throw new ServiceError('conflict', `volume ${id} was deleted`);
       if (this.has(id)) return this.#confirm(id, sizeGb);
       const dir = join(this.#dir, id);
@@ -100,7 +100,7 @@ export class DataVolumes {
 
   /** Removes a volume; does nothing when there is none. Throws `conflict` while a machine has it. */
   remove(id: string): Promise<void> {
-    return this.#inOrder(id, async () => {
+    return this.#queue.run(id, async () => {
       const user = this.#users.get(id);
       if (user !== undefined) throw new ServiceError('conflict', `volume ${id} is attached to machine ${user}`);
       this.#rememberRemoved(id);
@@ -123,7 +123,7 @@ export class DataVolumes {
   async take(id: string, machineId: string): Promise<string> {
     this.takeAgain(id, machineId);
     try {
-      await this.#inOrder(id, () => this.#format(id));
+      await this.#queue.run(id, () => this.#format(id));
       return this.diskPath(id);
     } catch (error) {
       this.#users.delete(id);
@@ -208,7 +208,8 @@ export class DataVolumes {
     await syncPath(disk);
     const recordPath = join(this.#dir, id, RECORD);
     writeRecord(recordPath, { ...record, formatted: true } satisfies DataVolumeRecord);
-    // Otherwise a power cut could bring the old record back, and the next attach would format over the data of a machine.
+    // Otherwise a power cut could bring the old record back, and the next attach would format over the data of a
+    // machine.
     for (const path of [recordPath, join(this.#dir, id)]) await syncPath(path);
   }
 
@@ -228,23 +229,13 @@ export class DataVolumes {
       return undefined;
     }
   }
-
-  #inOrder<T>(id: string, work: () => T | Promise<T>): Promise<T> {
-    const result = (this.#queues.get(id) ?? Promise.resolve()).then(work);
-    const settled = result.then(
-      () => {},
-      () => {},
-    );
-    this.#queues.set(id, settled);
-    void settled.then(() => this.#queues.get(id) === settled && this.#queues.delete(id));
-    return result;
-  }
 }
 
 /**
- * Makes an ext4 file system on a sparse file: 10 ms for 5 GiB, 45 ms for 1 TiB. mkfs begins with a discard and learns from it
- * that the file reads as zeros. So it marks the inode tables as initialised and the guest's kernel does not write them in the
- * background. The journal is not written either. No blocks are reserved for root, because most programs of a machine are root.
+ * Makes an ext4 file system on a sparse file: 10 ms for 5 GiB, 45 ms for 1 TiB. mkfs begins with a discard and learns
+ * from it that the file reads as zeros. So it marks the inode tables as initialised and the guest's kernel does not
+ * write them in the background. The journal is not written either. No blocks are reserved for root, because most
+ * programs of a machine are root.
  */
 async function makeFileSystem(path: string, uuid: string): Promise<void> {
   await runCommand('mkfs.ext4', ['-q', '-F', '-b', '4096', '-m', '0', '-U', uuid, '-E', 'lazy_journal_init=1', path]);

@@ -56,8 +56,8 @@ export class Garbage {
 
   /**
    * Returns the layers that nothing uses. Templates are only a cache, so this first removes every template with a layer
-   * that no machine, snapshot or kept root disk uses. Templates that are being made stay, and so do their layers. Throws
-   * when a record cannot be read.
+   * that no machine, snapshot or kept root disk uses. Templates that are being made stay, and so do their layers.
+   * Throws when a record cannot be read.
    */
   strays(): { id: string; path: string }[] {
     const { layers, dropTemplates } = this.#options;

@@ -1,5 +1,5 @@
-// Counts how often machines of each shape were requested lately. Templates are made, kept and evicted by these counts, so
-// a shape that somebody requested once takes nothing from a shape that many requests use.
+// Counts how often machines of each shape were requested lately. Templates are made, kept and evicted by these counts,
+// so a shape that somebody requested once takes nothing from a shape that many requests use.
 
 /** Requests older than this no longer count. */
 export const DEMAND_MS = 60 * 60_000;

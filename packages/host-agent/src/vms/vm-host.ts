@@ -1,4 +1,5 @@
-// Makes and removes a VM together with everything that belongs to it on the host: process, jail, tap, rules, run directory.
+// Makes and removes a VM together with everything that belongs to it on the host: process, jail, tap, rules, run
+// directory.
 import { rm } from 'node:fs/promises';
 import { type Hypervisor, newVmId, type Vm, type VmSpec } from '../hypervisor/driver.ts';
 import type { HostNetwork } from '../network/network.ts';

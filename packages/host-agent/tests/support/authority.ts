@@ -1,4 +1,5 @@
-// A small certificate authority, as the control plane has one: it signs the requests of hosts, and certificates of its own.
+// A small certificate authority, as the control plane has one: it signs the requests of hosts, and certificates of its
+// own.
 import 'reflect-metadata';
 import { createHash, createPublicKey, generateKeyPairSync, type KeyObject, X509Certificate } from 'node:crypto';
 import {

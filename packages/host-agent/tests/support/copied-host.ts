@@ -1,5 +1,5 @@
-// Hosts for the tests of copies from host to host: agents on real folders that have the same image, and streams that are
-// damaged or cut off on the way.
+// Hosts for the tests of copies from host to host: agents on real folders that have the same image, and streams that
+// are damaged or cut off on the way.
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,6 @@
-// A hostile guest agent that speaks frames and breaks their rules. It is a process of its own, so that the host's memory
-// use can be measured separately. Its argument is a socket path. A client first sends a line with the name of an attack.
+// A hostile guest agent that speaks frames and breaks their rules. It is a process of its own, so that the host's
+// memory use can be measured separately. Its argument is a socket path. A client first sends a line with the name of an
+// attack.
 import { createServer, type Socket } from 'node:net';
 import { KIND } from '../../src/guest/frame-codec.ts';
 import { answerOf, beginOf, frameOf, outputOf } from './frame-guest.ts';

@@ -26,20 +26,6 @@ export function isPrivileged({ port }: Address): boolean {
   return port < Number(readFileSync('/proc/sys/net/ipv4/ip_unprivileged_port_start', 'utf8'));
 }
 
-/** Different ports on which nobody listens at the moment. */
-export async function findFreePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
-  const ports = await Promise.all(
-    servers.map(async (server) => {
-      await once(server, 'listening');
-      const address = server.address();
-      return typeof address === 'object' && address !== null ? address.port : 0;
-    }),
-  );
-  for (const server of servers) server.close();
-  return ports;
-}
-
 async function describe(variable: string, address: Address, error: unknown): Promise<Problem> {
   const where = formatAddress(address);
   if (hasErrorCode(error, 'EADDRINUSE')) {

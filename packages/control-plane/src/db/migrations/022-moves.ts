@@ -1,4 +1,5 @@
-// Lets volumes move to other hosts. The generation grows with every move, so that hosts ignore late calls of earlier moves.
+// Lets volumes move to other hosts. The generation grows with every move, so that hosts ignore late calls of earlier
+// moves.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {

@@ -1,5 +1,6 @@
-// Adds what the control plane knows about the object store: which blobs are in it, of which parts they consist, and which
-// snapshots and images need them. Also the processor of each host, which decides where saved memory can be resumed.
+// Adds what the control plane knows about the object store: which blobs are in it, of which parts they consist, and
+// which snapshots and images need them. Also the processor of each host, which decides where saved memory can be
+// resumed.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {

@@ -55,7 +55,7 @@ export class Challenges {
     } else if (request.method === 'GET' || request.method === 'HEAD') {
       response.writeHead(308, { location: `${this.#originFor(request)}${path.startsWith('/') ? path : '/'}` }).end();
     } else {
-      // The client has sent its request unprotected. A redirect would hide that from it.
+      // The client has sent its request over plain HTTP, unprotected. A redirect would hide this mistake from it.
       const body = JSON.stringify({ detail: plainHttpDetail, code: 'validation_error' });
       response.writeHead(400, { 'content-type': 'application/json; charset=utf-8' }).end(body);
     }

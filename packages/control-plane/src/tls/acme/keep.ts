@@ -1,6 +1,6 @@
-// Keeps a certificate from an authority: uses the stored one, and orders a new one when there is none for the domains or
-// when a third of its life is left. A failed order is repeated after growing pauses, because authorities limit failures.
-// Until the first order succeeds, the service runs, but no TLS connection succeeds.
+// Keeps a certificate from an authority: uses the stored one, and orders a new one when there is none for the domains
+// or when a third of its life is left. A failed order is repeated after growing pauses, because authorities limit
+// failures. Until the first order succeeds, the service runs, but no TLS connection succeeds.
 import type { X509Certificate } from 'node:crypto';
 import { sleep } from '../../concurrency.ts';
 import type { Certificates } from '../certificates.ts';

@@ -24,7 +24,9 @@ export type JobDefaults = Partial<Record<(typeof JOB_FIELDS)[number], unknown>>;
 export interface ImageConfiguration {
   architecture: string;
   os: string;
-  /** The job defaults from the `config` object. Objects and nested lists were refused; image-exec.ts checks the types. */
+  /**
+   * The job defaults from the `config` object. Objects and nested lists were refused; image-exec.ts checks the types.
+   */
   config: JobDefaults;
   /** Digests of the unpacked layers. */
   diffIds: string[];
@@ -107,7 +109,9 @@ function listAt(value: unknown, name: string): unknown[] {
   throw new Refusal(`its manifest or configuration lacks "${name}"`);
 }
 
-/** The name of an architecture or an operating system. It may be shown, so it is short and has ordinary letters only. */
+/**
+ * The name of an architecture or an operating system. It may be shown, so it is short and has ordinary letters only.
+ */
 function nameAt(value: unknown, name: string): string {
   const found = valueAt(value, name);
   if (typeof found === 'string' && /^[\w.-]{1,64}$/.test(found)) return found;

@@ -18,9 +18,11 @@ export interface TarHeader {
   size: number;
 }
 
-/** Hard link, symlink, character device, block device, folder, pipe. */
+/** The types of entries without data: hard link, symlink, character device, block device, folder, pipe. */
 const WITHOUT_DATA = '123456';
-/** Extended header of POSIX; long name and long link target of GNU. */
+/**
+ * The types of entries that describe the next entry: extended header of POSIX, long name and long link target of GNU.
+ */
 const EXTENDED = 'xLK';
 
 /**

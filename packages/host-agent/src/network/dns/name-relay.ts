@@ -53,8 +53,8 @@ export class NameRelay {
   }
 
   /**
-   * Opens the port and starts the relay, without waiting until it is ready. Throws when the port is in use, or when a tool
-   * is missing on this host.
+   * Opens the port and starts the relay, without waiting until it is ready. Throws when the port is in use, or when a
+   * tool is missing on this host.
    */
   static async start(options: NameRelayOptions): Promise<NameRelay> {
     const command = await relayCommand(options.home);

@@ -37,7 +37,7 @@ export class HostNameServers {
       this.#servers = readNameServers(readFileSync(this.#path, 'utf8'));
       this.#version = version;
     } catch {
-      // A program that writes the file may have removed it for a moment.
+      // A program that rewrites the file may have removed it for a moment. Keep the servers that were read last.
     }
     return this.#servers;
   }

@@ -1,6 +1,6 @@
-// What the agent and the process of the name relay agree on: the descriptors that the process inherits, and the messages.
-// The agent sends the host's name servers whenever they change, as a line of JSON. The relay sends one byte when it is
-// ready, and nothing else: so the agent reads nothing that a machine could have influenced.
+// What the agent and the process of the name relay agree on: the descriptors that the process inherits, and the
+// messages. The agent sends the host's name servers whenever they change, as a line of JSON. The relay sends one byte
+// when it is ready, and nothing else: so the agent reads nothing that a machine could have influenced.
 
 /** The relay's descriptors. */
 export const CHANNEL_FD = 3;

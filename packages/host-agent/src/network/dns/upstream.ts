@@ -12,8 +12,8 @@ const MAX_ANSWER_BYTES = 65_535;
 export const ANSWER_TIMEOUT_MS = 5000;
 
 /**
- * A question under way. `answer` is the name server's answer for the machine, or undefined when the name server failed, was
- * silent for 5 s, or `end` was called. `end` may be called more than once.
+ * A question under way. `answer` is the name server's answer for the machine, or undefined when the name server failed,
+ * was silent for 5 s, or `end` was called. `end` may be called more than once.
  */
 export type Asked = { answer: Promise<Buffer | undefined>; end(): void };
 
