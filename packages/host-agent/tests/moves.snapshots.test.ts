@@ -127,7 +127,7 @@ describe('the snapshots of a machine that moves', () => {
   });
 
   for (const next of ['the next attempt', 'the removal of the copy'] as const) {
-    it(`are left by a crash before the record of their machine, and ${next} deletes them (CTL-3)`, async () => {
+    it(`are left by a crash before the record of their machine, and ${next} deletes them (CTL-14)`, async () => {
       await makeWithSnapshots();
       await receive(4, await send());
       rmSync(join(to.paths.machines, ID, 'machine.json'));

@@ -18,6 +18,7 @@ import {
   type JobReport,
   type MachineReport,
   OUTPUT_HEADERS,
+  type ReceivedMachine,
   type StartJob,
   type StartPath,
   type TakeSnapshot,
@@ -98,6 +99,7 @@ type SentMachine = {
   wanted: EnsureMachine;
   disk: string;
   output: [string, Omit<Job, 'stdout'> & { stdout: string }][];
+  snapshots: HostSnapshot[];
 };
 
 /** What the guests of this host answer to a call. `params` is the JSON of the request. Throws a refusal. */
@@ -134,6 +136,8 @@ export class FakeHost {
   startPath: StartPath | undefined;
   /** While true, no root disk and no machine of another host can be used here. */
   lacksImages = false;
+  /** While true, it sends and takes in machines without their snapshots, like an older agent. */
+  leavesSnapshots = false;
   /** While true, no events are sent. */
   isMute = false;
   /** Volumes that cannot be attached to or detached from a running machine, until `heal`. */
@@ -344,7 +348,7 @@ export class FakeHost {
     server.put<Machine>(HOST_PATHS.machine, ({ params, body }, reply) =>
       handle('ensure', params.id, reply, () => this.#apply(params.id, body as EnsureMachine)),
     );
-    type DeleteQuery = { Querystring: { generation: string; keep_volume_id?: string } };
+    type DeleteQuery = { Querystring: { generation: string; keep_volume_id?: string; with_snapshots?: string } };
     server.delete<Machine & DeleteQuery>(HOST_PATHS.machine, ({ params, query }, reply) =>
       handle('delete', params.id, reply, () => {
         const machine = this.machines.get(params.id);
@@ -356,6 +360,8 @@ export class FakeHost {
         if (machine && query.keep_volume_id) this.#keepDisk(machine, query.keep_volume_id);
         this.machines.delete(params.id);
         if (machine) this.#loseJobs(machine);
+        if (query.with_snapshots === 'true')
+          for (const one of this.#snapshotsOf(params.id)) this.snapshots.delete(one.snapshot_id);
         return undefined;
       }),
     );
@@ -512,10 +518,19 @@ export class FakeHost {
     const { report, wanted, disk, jobs } = this.#machine(id);
     if (report.status !== 'stopped') throw new ServiceError('conflict', 'The machine is not stopped.');
     const output = [...jobs].map(([jobId, job]) => [jobId, { ...job, stdout: job.stdout.toString('base64') }]);
-    return { wanted, disk, output };
+    return { wanted, disk, output, snapshots: this.leavesSnapshots ? [] : this.#snapshotsOf(id) };
   };
 
-  #receiveMachine = (id: string, generation: number, { wanted, disk, output }: SentMachine): MachineReport => {
+  #snapshotsOf = (machineId: string): HostSnapshot[] =>
+    [...this.snapshots.values()].filter((snapshot) => snapshot.machine_id === machineId);
+
+  #receiveMachine = (id: string, generation: number, sent: SentMachine): MachineReport | ReceivedMachine => {
+    const report = this.#takeIn(id, generation, sent);
+    if (this.leavesSnapshots) return report;
+    return { ...report, snapshot_ids: this.#snapshotsOf(id).map((snapshot) => snapshot.snapshot_id) };
+  };
+
+  #takeIn(id: string, generation: number, { wanted, disk, output, snapshots }: SentMachine): MachineReport {
     if ((this.#destroyed.get(id) ?? 0) >= generation) throw new ServiceError('conflict', 'it was destroyed');
     const known = this.machines.get(id)?.report;
     if (known?.generation === generation) return known;
@@ -527,9 +542,10 @@ export class FakeHost {
       output_revision: null,
     };
     const jobs = new Map(output.map(([jobId, job]) => [jobId, { ...job, stdout: Buffer.from(job.stdout, 'base64') }]));
+    for (const one of snapshots) this.snapshots.set(one.snapshot_id, one);
     this.machines.set(id, { report, wanted, disk, jobs, taken: undefined, restores: [], bootGeneration: 0 });
     return report;
-  };
+  }
 
   /** The guest of a running machine, which answers as the test has programmed it. */
   #guestOf(machineId: string) {
