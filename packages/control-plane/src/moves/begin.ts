@@ -48,9 +48,9 @@ export async function beginVolumeMove(
 }
 
 /**
- * Begins to move a stopped machine with its data volumes and snapshots and returns the id of the operation. The caller has locked the
- * machine and checked that no operation on it is unfinished. Throws `conflict` when something of the machine cannot move,
- * and `fleet_capacity` when the host does not take it.
+ * Begins to move a stopped machine with its data volumes and snapshots and returns the id of the operation. The caller has
+ * locked the machine and checked that no operation on it is unfinished. Throws `conflict` when something of the machine
+ * cannot move, and `fleet_capacity` when the host does not take it.
  */
 export async function beginMachineMove(
   app: App,

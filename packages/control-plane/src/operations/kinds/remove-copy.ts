@@ -1,5 +1,6 @@
 // The operation that deletes a copy which a move has left on a host, and then releases the room of the copy. With a
-// machine its snapshots there are deleted too. It is repeated until it succeeds. A copy of a later generation stays: the object has come back meanwhile.
+// machine its snapshots there are deleted too. The operation is repeated until it succeeds. A copy of a later generation
+// stays: the object has come back meanwhile.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import type { App } from '../../app.ts';
