@@ -17,8 +17,8 @@ export type DeletableSnapshot = Pick<SnapshotRow, 'id' | 'account_id'>;
 
 /**
  * Deletes a snapshot of the account, or joins an unfinished delete. Waits while a machine is being restored from the
- * snapshot, and while the snapshot moves to another host with its machine. Throws `not_found`; `host_unavailable` when its host does not answer, and then the reconciler deletes the
- * snapshot later.
+ * snapshot, and while the snapshot moves to another host with its machine. Throws `not_found`; `host_unavailable` when its
+ * host does not answer, and then the reconciler deletes the snapshot later.
  */
 export async function deleteSnapshot(app: App, accountId: string, id: string): Promise<void> {
   const found = await app.db

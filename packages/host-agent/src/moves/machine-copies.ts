@@ -1,6 +1,6 @@
 // Sends stopped machines to other hosts and takes them in: the root disk with its layers, the output of ended jobs, the
-// snapshots (moved-snapshots.ts), and the record. Data volumes go on their own (volume-copies.ts). The record is written last, so a machine whose files have
-// not all arrived does not exist, and the next start of the agent removes them.
+// snapshots (moved-snapshots.ts), and the record. Data volumes go on their own (volume-copies.ts). The record is written
+// last, so a machine whose files have not all arrived does not exist, and the next start of the agent removes them.
 import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
