@@ -1,5 +1,5 @@
-// Checks that a volume moves to another host by an attach, and that a drain empties a host, with real disks on real hosts.
-// What was written before must be read afterwards. Returns a sentence for each difference from what should be.
+// Checks that a volume moves to another host by an attach, and that a drain empties a host, with real disks and a snapshot on
+// real hosts. What was written before must be read afterwards. Returns a sentence for each difference from what should be.
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -56,6 +56,8 @@ export async function checkMoves(fleet: Fleet, call: Call): Promise<string[]> {
   await ask('DELETE', `/v1/machines/${writer}`);
 
   const old = hostOfMachine(reader);
+  const frozen = await run(reader, writeInto('/root'));
+  const snapshot = String((await ask('POST', `/v1/machines/${reader}/snapshots`)).id);
   const kept = await run(reader, writeInto('/root'));
   await ask('POST', `/v1/machines/${reader}/stop`);
   const { hosts } = await operatorGet(fleet);
@@ -63,18 +65,24 @@ export async function checkMoves(fleet: Fleet, call: Call): Promise<string[]> {
   await fleet.operator(`/admin/hosts/${id}/drain`, {});
   await until('the drained host is empty', async () => {
     const host = (await operatorGet(fleet)).hosts.find((one) => one.id === id);
-    return host?.machines === 0 && host.volumes === 0;
+    return host?.machines === 0 && host.volumes === 0 && host.snapshots === 0;
   });
   await ask('POST', `/v1/machines/${reader}/start`);
   if (hostOfMachine(reader) === old) differences.push('a machine is still on the host that was drained');
   if ((await run(reader, readFrom('/root'))) !== kept) differences.push('a machine that moved has another root disk');
   if ((await run(reader, readFrom('/data'))) !== written) differences.push('a volume moved with its machine badly');
+  const clone = await create({ snapshot_id: snapshot });
+  if ((await run(clone, readFrom('/root'))) !== frozen) differences.push('a snapshot moved with its machine badly');
+  await ask('DELETE', `/v1/machines/${clone}`);
+  await ask('POST', `/v1/snapshots/${snapshot}/restore`);
+  if ((await run(reader, readFrom('/root'))) !== frozen)
+    differences.push('a machine that moved was not restored from its snapshot');
   await until('nothing is left on the drained host', () => {
-    const isThere = fleet.machinesOn(old).includes(reader) || hostsOfVolume(volume).includes(old);
-    return !isThere;
+    const hasSnapshot = existsSync(path.join(homePaths(fleet.homeOfHost(old)).snapshots, snapshot));
+    return !hasSnapshot && !fleet.machinesOn(old).includes(reader) && !hostsOfVolume(volume).includes(old);
   });
   await fleet.operator(`/admin/hosts/${id}/uncordon`, {});
-  await ask('DELETE', `/v1/machines/${reader}`);
+  await ask('DELETE', `/v1/machines/${reader}?delete_snapshots=true`);
   await ask('DELETE', `/v1/volumes/${volume}`);
   return differences;
 }

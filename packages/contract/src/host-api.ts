@@ -217,6 +217,11 @@ export const HostMachineDeleteQuery = Type.Object({
   keep_volume_id: Type.Optional(
     Uuid('Keep the root disk: it becomes this volume, after the guest had 10 s to power off.'),
   ),
+  with_snapshots: Type.Optional(
+    Type.Boolean({
+      description: 'Deletes the snapshots of the machine too, unless a newer generation of the machine is here.',
+    }),
+  ),
 });
 export const HostMachineList = Type.Object({ boot_id: Type.String(), machines: Type.Array(MachineReport) });
 /** A volume of this host. Its disk is complete and synced, so it survives a power failure. */
@@ -237,6 +242,12 @@ export const HostVolumeDeleteQuery = Type.Object({
 });
 /** Takes in a copy that another host sends. Does nothing when this host has this generation already. */
 export const HostCopyQuery = Type.Object({ generation: Type.Integer({ minimum: 1 }) });
+/** A machine that was taken in. */
+export const ReceivedMachine = Type.Object({
+  ...MachineReport.properties,
+  snapshot_ids: Type.Array(Uuid(), { description: 'The snapshots of the machine that are on this host now.' }),
+});
+export type ReceivedMachine = Static<typeof ReceivedMachine>;
 export const HostVolumeList = Type.Object({ volumes: Type.Array(HostVolume) });
 /** Makes a data volume. Does nothing when the volume exists already. */
 export const EnsureVolume = Type.Object(

@@ -2,13 +2,19 @@
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { HostSummary } from '@sandbar/contract/admin.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
+import { audit } from '../src/audit/audit.ts';
+import { inTransaction } from '../src/db/transaction.ts';
 import { destroyMachine } from '../src/machines/actions.ts';
 import { recountHost } from '../src/quotas/recount.ts';
+import { emptyDraining } from '../src/reconcilers/drain.ts';
+import { beginDeleteSnapshot } from '../src/snapshots/destroy.ts';
 import { callAdmin } from './support/admin.ts';
 import type { FakeHost } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
 import { contentOn, createMoveActs, hostIdOf, testEveryFate } from './support/moves.ts';
+import { holdRow } from './support/row-locks.ts';
 import { startTestBed } from './support/test-bed.ts';
 import { createVolumeActs } from './support/volumes.ts';
 
@@ -22,18 +28,23 @@ const moves = createMoveActs(bed);
 const getMachine = async (id: string) => (await api('GET', `/v1/machines/${id}`)).json;
 const rowOf = (id: string) => db.selectFrom('machines').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
 
-type Moved = { id: string; volume: string; contents: Record<string, string> };
-/** Makes a stopped machine with a volume on the first host. */
+type Moved = { id: string; volume: string; snapshot: string; contents: Record<string, string> };
+const takeSnapshot = async (id: string, body: object = {}): Promise<string> =>
+  (await api('POST', `/v1/machines/${id}/snapshots`, { body })).json.id;
+const snapshotHost = async (id: string) =>
+  (await db.selectFrom('snapshots').select('host_id').where('id', '=', id).executeTakeFirst())?.host_id;
+/** Makes a stopped machine with a volume and a snapshot on the first host. */
 const stoppedOnFirst = async (): Promise<Moved> => {
   await moves.openOnly(first);
   const id = await acts.makeStopped();
   const volume = await acts.attached(id, '/data');
+  const snapshot = await takeSnapshot(id);
   await moves.openOnly(first, second);
   const [disk, content] = [contentOn(first, id), contentOn(first, volume)];
   assert(disk && content);
-  return { id, volume, contents: { [id]: disk, [volume]: content } };
+  return { id, volume, snapshot, contents: { [id]: disk, [volume]: content, [snapshot]: snapshot } };
 };
-/** Checks that only this host has the machine and its volume, with their contents, and that the rows say so. */
+/** Checks that only this host has the machine, its volume and its snapshot, and that the rows say so. */
 const checkIsOn = async (host: FakeHost, { contents }: Moved) => {
   for (const [id, content] of Object.entries(contents)) await moves.checkIsOn(host, id, content);
 };
@@ -85,12 +96,13 @@ describe('a stopped machine', () => {
       host.fault(step, 'answerLate', 1);
       const performing = moves.perform(app, operation).catch((error: unknown) => error);
       await bed.settled(() => host.calls.some((call) => call.operation === step && call.machineId === machine.volume));
-      assert.equal((await api('DELETE', `/v1/machines/${machine.id}`)).status, 200);
+      assert.equal((await api('DELETE', `/v1/machines/${machine.id}?delete_snapshots=true`)).status, 200);
       host.heal();
       await performing;
       await moves.settled();
       assert(!first.machines.has(machine.id) && !second.machines.has(machine.id));
       await moves.checkIsOn(first, machine.volume, machine.contents[machine.volume]);
+      assert(!first.snapshots.has(machine.snapshot) && !second.snapshots.has(machine.snapshot));
       await checkAll(bed);
     }
   });
@@ -107,11 +119,112 @@ describe('a stopped machine', () => {
     await checkIsOn(first, machine);
   });
 
+  /** Moves a machine until everything is on the second host. That host does not answer before `second.heal`. */
+  const moveUntilAnswer = async (machine: Moved) => {
+    const operation = await beginMove(machine.id);
+    second.fault('receiveCopy', 'answerLate', 1);
+    const performing = { ended: moves.perform(app, operation) };
+    await bed.settled(() => second.volumes.has(machine.volume));
+    second.fault('receiveCopy', 'answerLate', 1);
+    second.release();
+    await bed.settled(() => second.snapshots.has(machine.snapshot));
+    return performing;
+  };
+
+  it('with snapshots is restored at its new host, and machines are made from them there', async () => {
+    const machine = await stoppedOnFirst();
+    await moves.perform(app, await beginMove(machine.id));
+    await moves.settled();
+    await checkIsOn(second, machine);
+    const restored = await api('POST', `/v1/snapshots/${machine.snapshot}/restore`);
+    assert.equal(restored.status, 200, restored.text);
+    assert.equal(second.machines.get(machine.id)?.restores.at(-1)?.snapshotId, machine.snapshot);
+    const body = { snapshot_id: machine.snapshot };
+    const made = await api('POST', '/v1/machines', { body });
+    assert.equal(made.status, 201, made.text);
+    assert(second.machines.has(made.json.id));
+    const listed = (await api('GET', `/v1/machines/${machine.id}/snapshots`)).json.snapshots;
+    assert.deepEqual(
+      listed.map((one: { id: string }) => one.id),
+      [machine.snapshot],
+    );
+  });
+
+  it('stays where it is when a snapshot did not arrive', async () => {
+    for (const older of [first, second]) {
+      older.leavesSnapshots = true;
+      const machine = await stoppedOnFirst();
+      await assert.rejects(moves.perform(app, await beginMove(machine.id)), /was not sent/);
+      older.leavesSnapshots = false;
+      await moves.settled();
+      await checkIsOn(first, machine);
+    }
+  });
+
+  it('loses no snapshot, and its snapshot is deleted when the move has ended', async () => {
+    const machine = await stoppedOnFirst();
+    const performing = await moveUntilAnswer(machine);
+    const deleting = api('DELETE', `/v1/snapshots/${machine.snapshot}`);
+    // The move is over the request, which waits: nothing is deleted at the old host.
+    const isRefused = await inTransaction(db, (tx) =>
+      beginDeleteSnapshot(app, tx, { id: machine.snapshot, account_id: accountId }, 'user'),
+    ).catch((error: unknown) => error);
+    assert(isRefused instanceof ServiceError && isRefused.code === 'conflict');
+    assert(first.snapshots.has(machine.snapshot));
+    second.heal();
+    await performing.ended;
+    assert.equal((await deleting).status, 204);
+    await moves.settled();
+    for (const host of moves.hosts()) assert(!host.snapshots.has(machine.snapshot));
+  });
+
+  it('leaves its snapshots on the old host until machines have been made from them', async () => {
+    const machine = await stoppedOnFirst();
+    first.fault('ensure', 'hang', 1);
+    const body = { snapshot_id: machine.snapshot };
+    const creating = api('POST', '/v1/machines', { body });
+    await bed.settled(() =>
+      first.calls.some((call) => call.operation === 'ensure' && !first.machines.has(call.machineId)),
+    );
+    await moves.perform(app, await beginMove(machine.id));
+    await bed.settled(async () =>
+      (await moves.unfinished()).some((one) => /still being made/.test(one.last_error ?? '')),
+    );
+    assert(first.snapshots.has(machine.snapshot));
+    first.heal();
+    const made = await creating;
+    assert.equal(made.status, 201, made.text);
+    assert(first.machines.has(made.json.id));
+    await moves.settled();
+    await checkIsOn(second, machine);
+  });
+
+  it('is not taken away from a create that chooses the host of its snapshot at the same moment', async () => {
+    const machine = await stoppedOnFirst();
+    // The last transaction of a move locks the row like this.
+    const moving = await holdRow(bed.databaseUrl, 'snapshots', machine.snapshot);
+    const creating = api('POST', '/v1/machines', { body: { snapshot_id: machine.snapshot } });
+    await moving.isWaitedFor(1);
+    await moving.release();
+    const made = await creating;
+    assert.equal(made.status, 201, made.text);
+  });
+
+  it('is no finding of the audit while its snapshots are on two hosts', async () => {
+    const machine = await stoppedOnFirst();
+    const performing = await moveUntilAnswer(machine);
+    const { findings } = await audit(app);
+    assert.deepEqual(findings, []);
+    second.heal();
+    await performing.ended;
+    await moves.settled();
+  });
+
   testEveryFate(bed, {
     make: stoppedOnFirst,
     begin: ({ id }) => beginMove(id),
     remove: async ({ id, volume }) => {
-      await destroyMachine(app, accountId, id);
+      await destroyMachine(app, accountId, id, { deleteSnapshots: true });
       await api('DELETE', `/v1/volumes/${volume}`);
     },
   });
@@ -120,9 +233,13 @@ describe('a stopped machine', () => {
 describe('a host that is drained', () => {
   it('gives away what can move, says why the rest stays, and can be removed in the end', async () => {
     await moves.openOnly(second);
-    const [running, withSnapshot] = [await acts.makeMachine(), await acts.makeMachine()];
-    const snapshot = (await api('POST', `/v1/machines/${withSnapshot}/snapshots`)).json.id;
-    await api('POST', `/v1/machines/${withSnapshot}/stop`);
+    const [running, withLost] = [await acts.makeMachine(), await acts.makeMachine()];
+    const snapshot = await takeSnapshot(withLost);
+    await api('POST', `/v1/machines/${withLost}/stop`);
+    second.snapshots.delete(snapshot);
+    await bed.settled(async () => (await api('GET', `/v1/snapshots/${snapshot}`)).json.state === 'error');
+    const withSnapshot = await acts.makeStopped();
+    const moved = await takeSnapshot(withSnapshot);
     const stopped = await acts.makeStopped();
     const attached = await acts.attached(stopped, '/data');
     const volumes: string[] = [];
@@ -132,12 +249,13 @@ describe('a host that is drained', () => {
     const id = hostIdOf(second);
     const { json } = await admin(`/${id}/drain`, {});
     assert.equal(json.state, 'draining');
-    assert.equal(json.remaining?.length, 9);
+    assert.equal(json.remaining?.length, 10);
     const left = async () => (await admin('')).json.hosts.find((host) => host.id === id)?.remaining ?? [];
     await bed.settled(async () => (await left()).length === 2);
     const reasons = Object.fromEntries((await left()).map((one) => [one.id, one.why]));
     assert.match(reasons[running] ?? '', /It is running/);
-    assert.match(reasons[withSnapshot] ?? '', /snapshots/);
+    assert.match(reasons[withLost] ?? '', /snapshot .* is in error: delete it first/);
+    assert(first.snapshots.has(moved) && !second.snapshots.has(moved));
     assert.equal((await admin(`/${id}/remove`, {})).status, 409);
     for (const volume of [...volumes, attached]) assert(first.volumes.has(volume));
     assert(first.machines.has(stopped));
@@ -148,9 +266,37 @@ describe('a host that is drained', () => {
     await bed.settled(async () => (await left()).length === 0);
     await moves.settled();
     assert.deepEqual([second.machines.size, second.volumes.size], [0, 0]);
-    for (const machine of [running, withSnapshot, stopped])
+    for (const machine of [running, withLost, withSnapshot, stopped])
       assert.equal((await api('POST', `/v1/machines/${machine}/start`)).status, 200);
     await moves.openOnly(first, second);
+  });
+
+  it('gives a machine with a memory snapshot to a host with the same processor only', async () => {
+    const id = hostIdOf(second);
+    /** The row says so when the host has been asked for its facts again. */
+    const setProcessor = async (host: FakeHost, processor: string) => {
+      host.info.processor = processor;
+      const isNoted = db.selectFrom('hosts').select('id').where('id', '=', hostIdOf(host));
+      const query = isNoted.where('processor', '=', processor);
+      await bed.settled(async () => (await query.executeTakeFirst()) !== undefined);
+      app.hostTable.expire();
+    };
+    await moves.openOnly(second);
+    const machine = await acts.makeMachine();
+    const snapshot = await takeSnapshot(machine, { memory: true });
+    await api('POST', `/v1/machines/${machine}/stop`);
+    await setProcessor(first, 'another');
+    await setProcessor(second, 'one');
+    await moves.openOnly(first, second);
+    await admin(`/${id}/drain`, {});
+    const why = async () => (await admin('')).json.hosts.find((host) => host.id === id)?.remaining?.[0]?.why ?? '';
+    assert.match(await why(), /processor of its memory snapshots/);
+    await emptyDraining(app);
+    assert.deepEqual(await moves.unfinished(), []);
+    await setProcessor(first, 'one');
+    await bed.settled(async () => (await snapshotHost(snapshot)) === hostIdOf(first));
+    await moves.settled();
+    assert(first.machines.has(machine) && first.snapshots.has(snapshot) && !second.snapshots.has(snapshot));
   });
 
   it('that has only stopped machines can be removed', async () => {

@@ -48,13 +48,13 @@ describe('statements of a request', () => {
     assert.equal(statements.length, 20, statements.join('\n'));
   });
 
-  it('a create from a snapshot has one more, and one from a root volume five', async () => {
+  it('a create from a snapshot has two more: it locks and reads that; one from a root volume has five', async () => {
     const { json: machine } = await bed.api('POST', '/v1/machines');
     const { json: snapshot } = await bed.api('POST', `/v1/machines/${machine.id}/snapshots`);
     const { json: kept } = await bed.api('POST', '/v1/machines');
     const volume = (await bed.api('DELETE', `/v1/machines/${kept.id}?preserve_storage=true`)).json.root_volume_id;
     for (const [body, count] of [
-      [{ snapshot_id: snapshot.id }, 19],
+      [{ snapshot_id: snapshot.id }, 20],
       [{ root_volume_id: volume }, 23],
     ] as const) {
       const statements = await statementsOf(() => bed.api('POST', '/v1/machines', { body }));

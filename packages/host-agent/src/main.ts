@@ -215,7 +215,8 @@ async function main(log: Log): Promise<void> {
     (stack) => imageTransfer.find(stack),
   );
   const machineCopies = new MachineCopies({
-    ...{ machinesDir: paths.machines, machines, layers, cacheDir, room: reserve, bootId },
+    ...{ machinesDir: paths.machines, machines, layers, snapshots, garbage, cacheDir, room: reserve, bootId },
+    resumeChoices: () => hypervisor.resumeChoices(),
   });
   for (const vm of found.filter((one) => dirname(one.runDir) === paths.runTemplates)) await vms.discard(vm);
   templates?.open();

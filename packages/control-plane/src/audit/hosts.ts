@@ -31,16 +31,21 @@ export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
   const beingKept = await listBeingKept(app, host.id);
   const copies = await listCopies(app);
   const own = new Set(rows.map((row) => row.id));
+  const isCopy = (machineId: string) => copies.has(machineId) && !own.has(machineId);
   return {
     findings: [
       ...findings.map((finding) => ofHost(host.id, finding)),
       ...compareMachines(
         host,
         rows,
-        machines.filter(({ machine_id }) => !copies.has(machine_id) || own.has(machine_id)),
+        machines.filter(({ machine_id }) => !isCopy(machine_id)),
       ),
       ...compareVolumes(host, volumeRows, new Set([...beingKept, ...copies]), volumes),
-      ...compareSnapshots(host, snapshotRows, snapshots),
+      ...compareSnapshots(
+        host,
+        snapshotRows,
+        snapshots.filter(({ machine_id }) => !isCopy(machine_id)),
+      ),
     ],
     machines: rows.filter((row) => row.state !== 'destroyed').length,
     volumes: volumeRows.length,

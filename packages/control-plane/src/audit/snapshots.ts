@@ -50,7 +50,7 @@ function differenceOf(row: AuditedSnapshot, snapshot: HostSnapshot | undefined):
     return [{ ...about, key: key(row.state), detail: `It is ${row.state}, and no operation of it is under way.` }];
   }
   if (!snapshot && row.state === 'ready') {
-    const mend: Mend = { fix: 'mark it as lost', did: 'marked it as lost', run: (app) => loseSnapshot(app, row.id) };
+    const mend: Mend = { fix: 'mark it as lost', did: 'marked it as lost', run: (app) => loseSnapshot(app, row) };
     return [{ ...about, key: key('lost'), detail: 'It is ready, and its host does not have it.', mend }];
   }
   if (snapshot && row.error === LOST_SNAPSHOT) {

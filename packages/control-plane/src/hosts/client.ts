@@ -47,7 +47,8 @@ export type OutputQuery = { stream: OutputStream; offset: number; limit: number;
 
 /** What one host sends to another one. */
 export type CopySubject = Pick<HostCopy, 'kind' | 'id'>;
-export type ReceivedCopy = { private_ip?: string | null };
+/** `snapshot_ids`: the snapshots of a machine that are there now. Absent in answers of older agents. */
+export type ReceivedCopy = { private_ip?: string | null; snapshot_ids?: readonly string[] };
 
 /** The calls to a host. Tests replace this client by a fake. All methods throw `ServiceError`. */
 export type HostClient = {
@@ -70,6 +71,11 @@ export type HostClient = {
    * volume with that id; if there is no root disk, throws `not_found`.
    */
   deleteMachine(machineId: string, generation: number, keepVolumeId?: string): Promise<void>;
+  /**
+   * Deletes a machine of this generation or an older one, with the snapshots of it that are on the host. Succeeds if there
+   * is nothing to delete. Throws `conflict` when a newer generation is there.
+   */
+  deleteMachineCopy(machineId: string, generation: number): Promise<void>;
   /** Lists the volumes whose disks exist. */
   listVolumes(): Promise<HostVolume[]>;
   /** Creates an empty data volume of `sizeGb` GiB. Does nothing if the volume exists. */
@@ -259,6 +265,10 @@ export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACI
       // A missing machine is an error only when its disk should be kept: then the caller must know that there is no
       // disk.
       await (keepVolumeId === undefined ? orAbsent(deleting) : deleting);
+    },
+    deleteMachineCopy: async (id, generation) => {
+      const query = { generation, with_snapshots: 'true' };
+      await orAbsent(json({ method: 'DELETE', path: machinePath(id), query, timeoutMs: REMOVE_MS }));
     },
     listVolumes: async () => {
       const list = await json<{ volumes: HostVolume[] }>({

@@ -19,6 +19,7 @@ export function createRemovedHost(): HostClient {
     deleteMachine: async (_machineId, _generation, keepVolumeId) => {
       if (keepVolumeId !== undefined) throw new ServiceError('not_found', 'The disk was lost with its host.');
     },
+    deleteMachineCopy: nothing,
     listVolumes: none,
     ensureVolume: refuse,
     deleteVolume: nothing,

@@ -20,6 +20,7 @@ import { setExpiry } from '../operations/expiry.ts';
 import { type Claimed, insertClaimed } from '../operations/store.ts';
 import { checkQuota } from '../quotas/check.ts';
 import { effectiveLimits } from '../quotas/limits.ts';
+import { pinSnapshot } from '../snapshots/store.ts';
 import { machineAmounts, machineRoom } from '../transitions/amounts.ts';
 import { insertMachine } from '../transitions/transition.ts';
 import { checkBootVolumes, checkIdle } from '../volumes/boot.ts';
@@ -68,8 +69,9 @@ export async function admitMachine(
   { hosts, tried }: KnownHosts,
 ): Promise<Admitted> {
   const { accountId, asked, idempotencyKey, avoid } = request;
-  const [volumes, account, first] = await Promise.all([
+  const [volumes, , account, first] = await Promise.all([
     lockVolumes(tx, volumeIdsOf(asked)),
+    asked.snapshot_id !== undefined && pinSnapshot(tx, accountId, asked.snapshot_id),
     lockAccount(tx, accountId),
     idempotencyKey && findKey(tx, accountId, idempotencyKey),
   ]);

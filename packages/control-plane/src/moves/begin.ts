@@ -11,6 +11,7 @@ import { reserveRoom } from '../hosts/store.ts';
 import { fleetIsFull } from '../machines/refusals.ts';
 import { bumpGeneration } from '../machines/store.ts';
 import { insertDue } from '../operations/store.ts';
+import { lockSnapshotsOf } from '../snapshots/store.ts';
 import { lockVolume, lockVolumesOf, volumeNotFound } from '../volumes/store.ts';
 import { whyMachineStays } from './stays.ts';
 
@@ -53,9 +54,9 @@ export async function beginVolumeMove(
 }
 
 /**
- * Begins to move a stopped machine with its data volumes and returns the id of the operation. The caller has locked the
- * machine and checked that no operation on it is unfinished. Throws `conflict` when something of the machine cannot move,
- * and `fleet_capacity` when the host does not take it.
+ * Begins to move a stopped machine with its data volumes and snapshots and returns the id of the operation. The caller has
+ * locked the machine and checked that no operation on it is unfinished. Throws `conflict` when something of the machine
+ * cannot move, and `fleet_capacity` when the host does not take it.
  */
 export async function beginMachineMove(
   app: App,
@@ -69,7 +70,7 @@ export async function beginMachineMove(
     ...{ kind: 'move', actor, args: '{}' },
   });
   const volumes = await lockVolumesOf(tx, id);
-  const why = whyMachineStays({ ...machine, snapshots: await countSnapshots(tx, id) }, volumes);
+  const why = whyMachineStays(machine, volumes, await lockSnapshotsOf(tx, id));
   if (why !== undefined) throw new ServiceError('conflict', why);
   for (const subject of [machine, ...volumes]) await refuseLeftCopy(tx, subject.id, toHostId);
   const copies: HostCopy[] = [];
@@ -82,15 +83,6 @@ export async function beginMachineMove(
   copies.push({ kind: 'machine', id, generation, disk_gb: rootfs_size_gb });
   await finishBeginning(app, tx, operationId, { to_host_id: toHostId, copies });
   return operationId;
-}
-
-async function countSnapshots(tx: Tx, machineId: string): Promise<number> {
-  const { count } = await tx
-    .selectFrom('snapshots')
-    .select((is) => is.fn.countAll<number>().as('count'))
-    .where('machine_id', '=', machineId)
-    .executeTakeFirstOrThrow();
-  return count;
 }
 
 async function bumpVolume(tx: Tx, id: string): Promise<number> {

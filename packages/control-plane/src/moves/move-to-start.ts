@@ -7,7 +7,7 @@ import { isOvertaken } from '../operations/request.ts';
 import { lockUnfinished } from '../operations/store.ts';
 import { joinOperation } from '../operations/wait.ts';
 import { beginMachineMove } from './begin.ts';
-import { roomOfMove } from './room.ts';
+import { needsOfMove } from './needs.ts';
 import { chooseTarget, refusedMoves } from './target.ts';
 
 /**
@@ -20,8 +20,9 @@ export async function moveToStart(app: App, id: string, deadline: number): Promi
   if (row?.state !== 'stopped') return false;
   const { hostIds: avoid } = await refusedMoves(app, id);
   const { account_id: accountId, host_id: fromHostId, stack, vcpus, memory_mb: memoryMb } = row;
-  const room = { ...(await roomOfMove(app, row)), vcpus, memoryMb };
-  const toHostId = await chooseTarget(app, { accountId, fromHostId, room, stack, avoid });
+  const { room: disks, processor } = await needsOfMove(app, row);
+  const room = { ...disks, vcpus, memoryMb };
+  const toHostId = await chooseTarget(app, { accountId, fromHostId, room, stack, processor, avoid });
   if (toHostId === undefined) return false;
   const operationId = await inTransaction(app.db, async (tx) => {
     const [machine, unfinished] = await Promise.all([lockMachine(tx, id), lockUnfinished(tx, { machineId: id })]);

@@ -4,6 +4,7 @@ import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import { chooseReachableHost } from '../hosts/choose-host.ts';
 import { HostUnavailable } from '../hosts/client.ts';
+import type { HostFacts } from '../hosts/host-table.ts';
 import type { Room } from '../hosts/room.ts';
 import { admitsAccount } from '../machines/tenancy.ts';
 
@@ -13,16 +14,19 @@ export type MoveRequest = {
   room: Room;
   /** The image that the new host must have; undefined for a data volume. */
   stack: string | undefined;
+  /** What the new host must give its machines, as in {@link MoveNeeds}. */
+  processor?: string | null | undefined;
   /** Hosts that must not be chosen. */
   avoid: ReadonlySet<string>;
 };
 
 /** Returns the id of a host that can take it, or undefined when there is none now. */
 export async function chooseTarget(app: App, request: MoveRequest): Promise<string | undefined> {
-  const { accountId, fromHostId, room, stack, avoid } = request;
+  const { accountId, fromHostId, room, stack, processor, avoid } = request;
+  const isAble = (host: HostFacts) => processor === undefined || (processor !== null && host.processor === processor);
   const account = await getAccount(app.db, accountId);
   const hosts = (await app.hostTable.read()).filter(
-    (host) => host.id !== fromHostId && admitsAccount(app, host, account),
+    (host) => host.id !== fromHostId && isAble(host) && admitsAccount(app, host, account),
   );
   try {
     return chooseReachableHost(app, hosts, { room, stack }, avoid)?.id;

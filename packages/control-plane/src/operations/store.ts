@@ -86,8 +86,8 @@ export async function insertDue(tx: Tx, row: NewOperation): Promise<string> {
 export type Subject = { machineId?: string; volumeId?: string; snapshotId?: string };
 
 /**
- * Returns the unfinished operations on the given machine, volume or snapshot, except expiries. Their rows stay locked
- * until the transaction ends.
+ * Returns the unfinished operations on the given machine, volume or snapshot, except expiries. A move of a machine is also
+ * an operation on its snapshots. The rows stay locked until the transaction ends.
  */
 export function lockUnfinished(tx: Tx, { machineId, volumeId, snapshotId }: Subject): Promise<OperationRow[]> {
   return tx
@@ -97,7 +97,7 @@ export function lockUnfinished(tx: Tx, { machineId, volumeId, snapshotId }: Subj
       is.or([
         ...(machineId === undefined ? [] : [is('machine_id', '=', machineId)]),
         ...(volumeId === undefined ? [] : [is('volume_id', '=', volumeId)]),
-        ...(snapshotId === undefined ? [] : [is('snapshot_id', '=', snapshotId)]),
+        ...(snapshotId === undefined ? [] : [is('snapshot_id', '=', snapshotId), movesSnapshot(snapshotId)]),
       ]),
     )
     .where('finished_at', 'is', null)
@@ -106,6 +106,9 @@ export function lockUnfinished(tx: Tx, { machineId, volumeId, snapshotId }: Subj
     .forUpdate()
     .execute();
 }
+
+const movesSnapshot = (snapshotId: string) =>
+  sql<boolean>`(kind = 'move' and machine_id = (select machine_id from snapshots where id = ${snapshotId}))`;
 
 export function getOperation(db: Db | Tx, id: string): Promise<OperationRow | undefined> {
   return db.selectFrom('operations').selectAll().where('id', '=', id).executeTakeFirst();

@@ -11,7 +11,7 @@ import { inTransaction } from '../db/transaction.ts';
 import { NO_ROOM } from '../hosts/room.ts';
 import { lockMachine } from '../machines/store.ts';
 import { beginMachineMove, beginVolumeMove } from '../moves/begin.ts';
-import { roomOfMove } from '../moves/room.ts';
+import { needsOfMove } from '../moves/needs.ts';
 import { chooseTarget, refusedMoves } from '../moves/target.ts';
 import { isOvertaken } from '../operations/request.ts';
 import { lockUnfinished, type Subject } from '../operations/store.ts';
@@ -63,7 +63,8 @@ function machinesToMove(app: App, hostId: string): Promise<MachineRow[]> {
     .where('host_id', '=', hostId)
     .where('state', '=', 'stopped')
     .where(isIdle('machine_id', 'machines.id'))
-    .where(sql<boolean>`not exists (select from snapshots where snapshots.machine_id = machines.id)`)
+    .where(sql<boolean>`not exists (
+      select from snapshots where snapshots.machine_id = machines.id and snapshots.state <> 'ready')`)
     .orderBy(sql`random()`)
     .limit(LOOKED_AT)
     .execute();
@@ -85,8 +86,8 @@ function volumesToMove(app: App, hostId: string): Promise<VolumeRow[]> {
 async function moveMachine(app: App, row: MachineRow): Promise<boolean> {
   const { id, account_id, host_id, stack } = row;
   const { hostIds: avoid } = await refusedMoves(app, id);
-  const room = await roomOfMove(app, row);
-  const toHostId = await chooseTarget(app, { accountId: account_id, fromHostId: host_id, room, stack, avoid });
+  const needs = await needsOfMove(app, row);
+  const toHostId = await chooseTarget(app, { accountId: account_id, fromHostId: host_id, ...needs, stack, avoid });
   if (toHostId === undefined) return false;
   return begin(app, { machineId: id }, toHostId, async (tx) => {
     const machine = await lockMachine(tx, id);

@@ -50,7 +50,7 @@ async function compareSnapshots(app: App, hostId: string, { lost, unknown }: Sna
     if (present.has(row.id)) await findSnapshotAgain(app, row);
     else if (row.state === 'ready') {
       isSettled = false;
-      if (lost.isOverdue(row.id, 0)) await loseSnapshot(app, row.id);
+      if (lost.isOverdue(row.id, 0)) await loseSnapshot(app, row);
     }
   };
   for (const row of rows.filter(({ state }) => state === 'ready' || state === 'error')) {
@@ -67,14 +67,12 @@ async function compareSnapshots(app: App, hostId: string, { lost, unknown }: Sna
 }
 
 /**
- * Sets a `ready` snapshot to `error` because its host has lost it. Returns false if the snapshot is in another state:
- * it is being deleted, or its loss was recorded before.
+ * Sets a `ready` snapshot to `error` because its host has lost it. Returns false if the snapshot has moved to another host
+ * since, or is in another state: it is being deleted, or its loss was recorded before.
  */
-export async function loseSnapshot(app: App, id: string): Promise<boolean> {
-  const isLost = await changeSnapshot(app, id, ({ state }) => state === 'ready', {
-    state: 'error',
-    error: LOST_SNAPSHOT,
-  });
+export async function loseSnapshot(app: App, { id, host_id }: Pick<SnapshotRow, 'id' | 'host_id'>): Promise<boolean> {
+  const isStillThere = (row: SnapshotRow) => row.state === 'ready' && row.host_id === host_id;
+  const isLost = await changeSnapshot(app, id, isStillThere, { state: 'error', error: LOST_SNAPSHOT });
   if (isLost) app.log.warn({ snapshot_id: id }, 'the host has lost a snapshot');
   return isLost;
 }

@@ -43,4 +43,18 @@ export function lockSnapshot(tx: Tx, id: string): Promise<SnapshotRow | undefine
   return tx.selectFrom('snapshots').selectAll().where('id', '=', id).forUpdate().executeTakeFirst();
 }
 
+/** Returns the rows of a machine's snapshots in any state and locks them until the transaction ends. */
+export function lockSnapshotsOf(tx: Tx, machineId: string): Promise<SnapshotRow[]> {
+  return tx.selectFrom('snapshots').selectAll().where('machine_id', '=', machineId).orderBy('id').forUpdate().execute();
+}
+
+/**
+ * Keeps a snapshot of the account on its host until the transaction ends. Several transactions may do that at once. Does
+ * nothing when the account has no such snapshot.
+ */
+export async function pinSnapshot(tx: Tx, accountId: string, id: string): Promise<void> {
+  const ofAccount = tx.selectFrom('snapshots').select('id').where('id', '=', id).where('account_id', '=', accountId);
+  await ofAccount.forShare().execute();
+}
+
 export const snapshotNotFound = (): ServiceError => new ServiceError('not_found', 'There is no such snapshot.');

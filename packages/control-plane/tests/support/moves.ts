@@ -109,6 +109,8 @@ export function createMoveActs(bed: TestBed) {
     for (const host of hosts()) {
       host.heal();
       host.lacksImages = false;
+      host.leavesSnapshots = false;
+      delete host.info.processor;
     }
     await openOnly(...hosts());
     await settled();

@@ -239,7 +239,7 @@ export interface paths {
     put?: never;
     /**
      * Drain a host
-     * @description The host gets no new machines and volumes. Its detached volumes, and its stopped machines with their volumes, move to other hosts in the background, a few at a time, as long as the host is draining. Running machines stay until they are stopped, and machines with snapshots until these are deleted. `remaining` says of each why it is still there.
+     * @description The host gets no new machines and volumes. Its detached volumes, and its stopped machines with their volumes and snapshots, move to other hosts in the background, a few at a time, as long as the host is draining. Running machines stay until they are stopped. `remaining` says of each why it is still there.
      */
     post: operations['drainHost'];
     delete?: never;

@@ -138,7 +138,8 @@ export class SnapshotTransfer {
   }
 }
 
-function manifestOf({ image, memory, layers, ...record }: SnapshotRecord): SnapshotManifest {
+/** Returns what another host needs besides the files to use a snapshot. */
+export function manifestOf({ image, memory, layers, ...record }: SnapshotRecord): SnapshotManifest {
   return {
     ...record,
     layers: [...layers],
@@ -147,7 +148,8 @@ function manifestOf({ image, memory, layers, ...record }: SnapshotRecord): Snaps
   };
 }
 
-function recordOf({ exec: _, memory, ...manifest }: SnapshotManifest, image: MachineImage): SnapshotRecord {
+/** Returns the record of a snapshot of another host. `image`: the files of its image on this host. */
+export function recordOf({ exec: _, memory, ...manifest }: SnapshotManifest, image: MachineImage): SnapshotRecord {
   return { ...manifest, image, ...(memory ? { memory } : {}) };
 }
 

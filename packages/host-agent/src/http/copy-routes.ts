@@ -9,7 +9,7 @@ import {
   HostMachineParams,
   HostVolume,
   HostVolumeParams,
-  MachineReport,
+  ReceivedMachine,
 } from '@sandbar/contract/host-api.ts';
 import type { FastifyInstance } from 'fastify';
 import type { MachineCopies } from '../moves/machine-copies.ts';
@@ -50,7 +50,7 @@ export function addCopyRoutes(untyped: FastifyInstance, volumes: VolumeCopies, m
 
   server.put(
     HOST_PATHS.machineCopy,
-    { schema: { params: HostMachineParams, querystring: HostCopyQuery, response: { 200: MachineReport } } },
+    { schema: { params: HostMachineParams, querystring: HostCopyQuery, response: { 200: ReceivedMachine } } },
     (request) => machines.receive(request.params.id, request.query.generation, contentOf(request.body)),
   );
 }

@@ -148,7 +148,8 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     HOST_PATHS.machine,
     { schema: { params: HostMachineParams, querystring: HostMachineDeleteQuery } },
     async (request, reply) => {
-      await machineCopies.remove(request.params.id, request.query.generation, request.query.keep_volume_id);
+      const { generation, keep_volume_id: keepVolumeId, with_snapshots: withSnapshots = false } = request.query;
+      await machineCopies.remove(request.params.id, generation, { keepVolumeId, withSnapshots });
       return reply.status(204).send();
     },
   );

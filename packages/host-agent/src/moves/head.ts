@@ -3,11 +3,14 @@
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { Uuid } from '@sandbar/contract/fields.ts';
 import { MachineSpec } from '@sandbar/contract/host-api.ts';
+import { SnapshotManifest } from '@sandbar/contract/host-blobs.ts';
 import { type Static, type TSchema, Type } from 'typebox';
 import { Value } from 'typebox/value';
 
 /** Grows when an older agent could not take in the stream any more. */
 const VERSION = 1;
+/** The version of a machine with snapshots: an older agent would take it in without them. */
+const VERSION_WITH_SNAPSHOTS = 2;
 /** The most bytes of one file: twice the largest disk. */
 const FILE_BYTES_MAX = 2 * 2 ** 40;
 
@@ -42,8 +45,15 @@ const MovedOutput = Type.Object({
   path: Type.String({ pattern: '^[0-9a-f-]{36}/(job\\.json|stdout|stderr)$' }),
   bytes: Bytes,
 });
+/** A snapshot of a machine. `state_bytes`: size of the saved state of its devices; null without memory. */
+const MovedSnapshot = Type.Object({
+  id: Uuid(),
+  manifest: SnapshotManifest,
+  state_bytes: Type.Union([Bytes, Type.Null()]),
+});
+export type MovedSnapshot = Static<typeof MovedSnapshot>;
 export const MachineHead = Type.Object({
-  version: Type.Literal(VERSION),
+  version: Type.Union([Type.Literal(VERSION), Type.Literal(VERSION_WITH_SNAPSHOTS)]),
   kind: Type.Literal('machine'),
   spec: MachineSpec,
   image: MovedImage,
@@ -55,9 +65,13 @@ export const MachineHead = Type.Object({
   reason: Type.Union([Type.String(), Type.Null()]),
   volumes: Type.Array(Type.Object({ volumeId: Uuid(), slot: Type.Integer({ minimum: 0 }), path: Type.String() })),
   output: Type.Array(MovedOutput),
+  snapshots: Type.Optional(Type.Array(MovedSnapshot)),
+  snapshot_layers: Type.Optional(
+    Type.Array(MovedLayer, { description: 'The layers of the snapshots that the machine itself does not have.' }),
+  ),
 });
 export type MachineHead = Static<typeof MachineHead>;
-export { VERSION };
+export { VERSION, VERSION_WITH_SNAPSHOTS };
 
 /** Returns the head. Throws `conflict` when an agent of another version has sent it. */
 export function checkHead<T extends TSchema>(schema: T, head: unknown): Static<T> {

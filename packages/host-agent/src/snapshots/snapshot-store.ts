@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostSnapshot } from '@sandbar/contract/host-api.ts';
 import type { MemoryPlace } from '../hypervisor/driver.ts';
+import { syncPath } from '../storage/durable.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { readRecord, writeRecordDurably } from '../storage/record-file.ts';
@@ -45,7 +46,7 @@ export class SnapshotStore {
 
   /** Returns the folder of a snapshot or of its copy, or where its folder would be. */
   dirOf(id: string): string {
-    const own = join(this.#dir, id);
+    const own = this.#ownDirOf(id);
     return !existsSync(own) && this.#isCopy(id) ? join(this.#copiesDir, id) : own;
   }
 
@@ -98,7 +99,7 @@ export class SnapshotStore {
   /** Notes that a copy is about to be used, so that it is kept. Does nothing for a snapshot of this host. */
   noteUse(id: string): void {
     const now = new Date();
-    if (this.#isCopy(id)) utimesSync(join(this.#copiesDir, id, RECORD), now, now);
+    if (this.#isCopy(id) && !existsSync(this.#ownDirOf(id))) utimesSync(join(this.#copiesDir, id, RECORD), now, now);
   }
 
   /**
@@ -149,13 +150,14 @@ export class SnapshotStore {
   }
 
   /**
-   * Makes the folder for a new snapshot and returns its path. Throws `fleet_capacity` on a full disk, and `conflict`
-   * when the folder exists.
+   * Makes the folder for a new snapshot and returns its path. This host may have a copy of the snapshot, if its machine
+   * moves here. Throws `fleet_capacity` on a full disk, and `conflict` when the folder exists.
    */
   prepare(id: string): string {
+    const dir = this.#ownDirOf(id);
     try {
-      mkdirSync(this.dirOf(id), { mode: 0o700 });
-      return this.dirOf(id);
+      mkdirSync(dir, { mode: 0o700 });
+      return dir;
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'EEXIST')
         throw new ServiceError('conflict', `snapshot ${id} is being taken`);
@@ -190,12 +192,13 @@ export class SnapshotStore {
    * when the snapshot was deleted while its memory was being saved; nothing of the snapshot is left then.
    */
   add(id: string, record: SnapshotRecord): HostSnapshot {
+    const dir = this.#ownDirOf(id);
     try {
       // If the folder is gone, somebody deleted the snapshot together with its memory files.
-      if (record.memory && !existsSync(this.dirOf(id)))
+      if (record.memory && !existsSync(dir))
         throw new ServiceError('conflict', `snapshot ${id} was deleted while it was taken`);
-      mkdirSync(this.dirOf(id), { recursive: true, mode: 0o700 });
-      writeRecordDurably(this.#recordPath(id), record);
+      mkdirSync(dir, { recursive: true, mode: 0o700 });
+      writeRecordDurably(join(dir, RECORD), record);
     } catch (error) {
       this.remove(id);
       throw isDiskFull(error) ? diskFull(error) : error;
@@ -209,7 +212,39 @@ export class SnapshotStore {
    */
   remove(id: string): void {
     this.#memories.drop(id);
-    removeFolder(join(this.#dir, id));
+    removeFolder(this.#ownDirOf(id));
+  }
+
+  /** Returns the ids of the complete snapshots of a machine. */
+  idsOf(machineId: string): string[] {
+    return this.ids().filter((id) => this.find(id)?.machine_id === machineId);
+  }
+
+  /**
+   * Removes all snapshots of a machine durably, also those that are not whole. A snapshot whose record cannot be read
+   * stays.
+   */
+  async removeAllOf(machineId: string): Promise<void> {
+    const ids = this.ids().filter((id) => this.#machineOf(id) === machineId);
+    for (const id of ids) this.remove(id);
+    if (ids.length > 0) await syncPath(this.#dir);
+  }
+
+  /** Whether this host has a snapshot of this id, which need not be complete, or is taking it. */
+  hasOwn(id: string): boolean {
+    return existsSync(this.#ownDirOf(id));
+  }
+
+  #machineOf(id: string): string | undefined {
+    try {
+      return readRecord<SnapshotRecord>(join(this.#ownDirOf(id), RECORD))?.machine_id;
+    } catch {
+      return undefined;
+    }
+  }
+
+  #ownDirOf(id: string): string {
+    return join(this.#dir, id);
   }
 
   /** Returns a sentence about the damage, or undefined. */

@@ -203,7 +203,8 @@ export class FakeHost {
     );
     this.machineCopies = new MachineCopies({
       ...{ machinesDir: this.paths.machines, machines: this.registry, layers: this.layers, bootId },
-      ...{ cacheDir: join(this.dir, 'cache'), room: this.room },
+      ...{ cacheDir: join(this.dir, 'cache'), room: this.room, snapshots, garbage: this.garbage },
+      resumeChoices: () => hypervisor.resumeChoices(),
     });
     this.audit = new HostAuditor(vms, this.registry, this.paths, this);
     this.registry.events.on('event', (event) => this.events.push(event));

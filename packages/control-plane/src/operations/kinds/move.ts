@@ -6,8 +6,10 @@ import { sql } from 'kysely';
 import type { App } from '../../app.ts';
 import type { Tx } from '../../db/database.ts';
 import type { HostCopy } from '../../db/tables.ts';
+import type { ReceivedCopy } from '../../hosts/client.ts';
 import { removeCopies } from '../../moves/copies.ts';
 import { copyToHost } from '../../moves/copy-to-host.ts';
+import { lockSnapshotsOf } from '../../snapshots/store.ts';
 import { lockVolume } from '../../volumes/store.ts';
 import { act, type Definition, machineOf, type Recording, type Work } from '../definition.ts';
 import { updateClaimed } from '../store.ts';
@@ -34,9 +36,23 @@ async function copyAll(app: App, { claimed, operation }: Work): Promise<Copied> 
     // A move that was cancelled copies nothing more.
     await updateClaimed(app.db, claimed, { undoing: false });
     const received = await copyToHost(app, operation.host_id, targetOf(operation), copy);
+    if (copy.kind === 'machine') await checkSnapshots(app, copy.id, received);
     privateIp = received.private_ip ?? privateIp;
   }
   return { privateIp };
+}
+
+/**
+ * Throws `conflict` when a snapshot of the machine did not arrive. No new one is taken and none is deleted during a move.
+ */
+async function checkSnapshots({ db }: App, machineId: string, { snapshot_ids = [] }: ReceivedCopy): Promise<void> {
+  const rows = await db.selectFrom('snapshots').select('id').where('machine_id', '=', machineId).execute();
+  const lost = rows.find(({ id }) => !snapshot_ids.includes(id));
+  if (!lost) return;
+  throw new ServiceError(
+    'conflict',
+    `Its snapshot ${lost.id} was not sent: the host does not have it, or one of the two agents is too old.`,
+  );
 }
 
 /**
@@ -55,6 +71,7 @@ async function record({ tx, steps, operation, ...recording }: Recording, { priva
   }
   const copyOfMachine = copiesOf(operation).find(({ kind }) => kind === 'machine');
   if (copyOfMachine) {
+    for (const row of await lockSnapshotsOf(tx, copyOfMachine.id)) await steps.changeSnapshot(row, { host_id: to });
     const { isolation } = await tx
       .selectFrom('hosts')
       .select('isolation')

@@ -1,6 +1,8 @@
-// The operation that deletes a copy which a move has left on a host, and then releases the room of the copy. It is
-// repeated until it succeeds. A copy of a later generation stays: the object has come back meanwhile.
+// The operation that deletes a copy which a move has left on a host, and then releases the room of the copy. With a
+// machine its snapshots there are deleted too. The operation is repeated until it succeeds. A copy of a later generation
+// stays: the object has come back meanwhile.
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import { sql } from 'kysely';
 import type { App } from '../../app.ts';
 import type { HostCopy } from '../../db/tables.ts';
 import { NO_ROOM } from '../../hosts/room.ts';
@@ -23,10 +25,28 @@ async function remove(app: App, hostId: string, { kind, id, generation }: HostCo
     await client.deleteVolume(id, generation);
     return;
   }
-  await client.deleteMachine(id, generation).catch((error: unknown) => {
+  await refuseWhileUsed(app, hostId, id);
+  await client.deleteMachineCopy(id, generation).catch((error: unknown) => {
     const hasComeBack = error instanceof ServiceError && error.code === 'conflict';
     if (!hasComeBack) throw error;
   });
+}
+
+/**
+ * The snapshots of a machine are deleted with its copy. A create that was admitted before the move may still read one of
+ * them on this host. Creates that are admitted after the move go to the new host, because an admission locks the row of
+ * its snapshot. Throws `conflict`, and the removal is tried again.
+ */
+async function refuseWhileUsed({ db }: App, hostId: string, machineId: string): Promise<void> {
+  const { rows } = await sql`
+    select from operations
+    join machines on machines.id = operations.machine_id
+    join snapshots on snapshots.id = machines.snapshot_id
+    where operations.kind = 'create' and operations.finished_at is null and operations.host_id = ${hostId}
+      and snapshots.machine_id = ${machineId}
+    limit 1`.execute(db);
+  if (rows.length === 0) return;
+  throw new ServiceError('conflict', 'A machine is still being made here from a snapshot that has moved.');
 }
 
 function copyOf({ id, args }: Work['operation']): HostCopy {

@@ -3,7 +3,14 @@
 import type { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { type EnsureMachine, HOST_PATHS, type HostVolume, type MachineReport } from '@sandbar/contract/host-api.ts';
+import {
+  type EnsureMachine,
+  HOST_PATHS,
+  type HostSnapshot,
+  type HostVolume,
+  type MachineReport,
+  type ReceivedMachine,
+} from '@sandbar/contract/host-api.ts';
 import type { FastifyInstance } from 'fastify';
 import { leaseAddress } from './addresses.ts';
 import type { Handle } from './calls.ts';
@@ -14,6 +21,7 @@ type SentMachine = {
   wanted: EnsureMachine;
   disk: string;
   output: [string, Omit<Job, 'stdout'> & { stdout: string }][];
+  snapshots: HostSnapshot[];
 };
 
 export function addCopyRoutes(server: FastifyInstance, host: FakeState, handle: Handle): void {
@@ -66,14 +74,28 @@ function sendMachine(host: FakeState, id: string): SentMachine {
     jobId,
     { ...job, stdout: job.stdout.toString('base64') },
   ]);
-  return { wanted, disk, output };
+  return { wanted, disk, output, snapshots: host.leavesSnapshots ? [] : snapshotsOf(host, id) };
 }
+
+export const snapshotsOf = (host: FakeState, machineId: string): HostSnapshot[] =>
+  [...host.snapshots.values()].filter((snapshot) => snapshot.machine_id === machineId);
 
 function receiveMachine(
   host: FakeState,
   id: string,
   generation: number,
-  { wanted, disk, output }: SentMachine,
+  sent: SentMachine,
+): MachineReport | ReceivedMachine {
+  const report = takeIn(host, id, generation, sent);
+  if (host.leavesSnapshots) return report;
+  return { ...report, snapshot_ids: snapshotsOf(host, id).map((snapshot) => snapshot.snapshot_id) };
+}
+
+function takeIn(
+  host: FakeState,
+  id: string,
+  generation: number,
+  { wanted, disk, output, snapshots }: SentMachine,
 ): MachineReport {
   if ((host.destroyed.get(id) ?? 0) >= generation) throw new ServiceError('conflict', 'it was destroyed');
   const known = host.machines.get(id)?.report;
@@ -86,6 +108,7 @@ function receiveMachine(
     output_revision: null,
   };
   const jobs = new Map(output.map(([jobId, job]) => [jobId, { ...job, stdout: Buffer.from(job.stdout, 'base64') }]));
+  for (const one of snapshots) host.snapshots.set(one.snapshot_id, one);
   host.machines.set(id, { report, wanted, disk, jobs, taken: undefined, restores: [], bootGeneration: 0 });
   return report;
 }

@@ -5,6 +5,7 @@ import { type EnsureMachine, HOST_PATHS, type MachineReport } from '@sandbar/con
 import type { FastifyInstance } from 'fastify';
 import { addressOf } from './addresses.ts';
 import type { Handle } from './calls.ts';
+import { snapshotsOf } from './copies.ts';
 import { loseJobs } from './jobs.ts';
 import { snapshotOf } from './snapshots.ts';
 import { type FakeMachine, type FakeState, machineOf, reportsOf } from './state.ts';
@@ -27,11 +28,13 @@ export function addMachineRoutes(server: FastifyInstance, host: FakeState, handl
       return ensureMachine(host, params.id, body as EnsureMachine);
     }),
   );
-  type DeleteQuery = { Querystring: { generation: string; keep_volume_id?: string } };
+  type DeleteQuery = { Querystring: { generation: string; keep_volume_id?: string; with_snapshots?: string } };
   server.delete<Machine & DeleteQuery>(HOST_PATHS.machine, ({ params, query }, reply) =>
-    handle('delete', params.id, reply, () =>
-      deleteMachine(host, params.id, Number(query.generation), query.keep_volume_id),
-    ),
+    handle('delete', params.id, reply, () => {
+      deleteMachine(host, params.id, Number(query.generation), query.keep_volume_id);
+      if (query.with_snapshots === 'true')
+        for (const { snapshot_id } of snapshotsOf(host, params.id)) host.snapshots.delete(snapshot_id);
+    }),
   );
 }
 

@@ -44,6 +44,8 @@ export class FakeState {
   startPath: StartPath | undefined;
   /** While true, no root disk and no machine of another host can be used here. */
   lacksImages = false;
+  /** While true, it sends and takes in machines without their snapshots, like an older agent. */
+  leavesSnapshots = false;
   /** While true, no events are sent. */
   isMute = false;
   /** Volumes that cannot be attached to or detached from a running machine, until `heal`. */
