@@ -217,7 +217,6 @@ export const KINDS = Object.keys(TABLE) as Kind[];
  */
 export type MoveKind = 'move of the machine' | 'move of the volume' | 'remove_copy';
 
-const STAYS = '- a machine with snapshots does not move';
 const OTHERS = '- the request has nothing to do with what moves';
 
 /**
@@ -229,14 +228,14 @@ export const MOVES: Record<MoveKind, Record<Column, Cell>> = {
     start: 'waits 200',
     stop: 'waits, noop',
     destroy: 'cancels',
-    'restore the same': STAYS,
-    'restore another': STAYS,
+    'restore the same': 'waits 200',
+    'restore another': 'waits 200',
     snapshot: 'waits 201',
     'attach the same': 'waits, noop',
     'attach another': 'waits 200',
     detach: 'waits 200',
     'delete the volume': '409',
-    'delete the snapshot': STAYS,
+    'delete the snapshot': 'waits 204',
     exec: '409',
     PATCH: 'beside 200',
     GET: 'beside 200',
