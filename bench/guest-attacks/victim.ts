@@ -23,7 +23,7 @@ export class Victim {
     this.#machineId = machineId;
   }
 
-  /** Sends one request after the other for `ms` milliseconds, reads and jobs by turns. */
+  /** Sends one request after the other for `ms` milliseconds, reads and jobs in turns. */
   async measure(ms: number): Promise<Times> {
     const times: Times = { get: [], exec: [], errors: [] };
     for (const until = performance.now() + ms; performance.now() < until; ) await this.#round(times);

@@ -30,7 +30,7 @@ export function describeAccelerator(isolation: Isolation): string {
   return `Machines are on KVM, on ${isVirtual ? 'a host that is a virtual machine itself' : 'a real processor'}`;
 }
 
-/** The sections and sizes of the run, unless it is a whole run with the default sizes. */
+/** Names the sections and sizes of the run, or says that it is a whole run with the default sizes. */
 export function describeRun({ sections, sizes, isWhole }: BenchArguments): string {
   if (isWhole) return 'Run: whole, usual sizes';
   const given = Object.entries(sizes).map(([name, value]) => `${name} ${value}`);

@@ -1,4 +1,4 @@
-// Tests that a seed of `npm run chaos` replays, and that a short run has every kind of fault.
+// Tests that the same seed of `npm run chaos` gives the same faults, and that a short run has every kind of fault.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { FAULT_KINDS, planFaults } from '../../bench/chaos/plan.ts';

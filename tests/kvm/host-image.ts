@@ -50,7 +50,7 @@ export async function ensureHostImage(
   const initSource: AgentSource = { sourceDir: INIT_SOURCES, goPath };
   const [init, kernel] = await Promise.all([
     ensureAgent(cacheDir, initSource, log),
-    // Machines boot Debian's kernel for clouds. It has the KVM modules too, so the host uses the same kernel.
+    // Machines boot Debian's cloud kernel. It has the KVM modules too, so the host boots the same kernel.
     ensureKernel(cacheDir, kernelRecipe, '', process.env, log),
   ]);
   const recipe = {

@@ -104,7 +104,7 @@ class OpenUses {
 }
 
 const HOUR_MS = 3_600_000n;
-/** For each kind: its quantity in a size, and how much of the quantity makes one priced unit. */
+/** For each kind of usage: its quantity in a size, and how much of it the price is for, such as 1024 MB of memory. */
 const QUANTITIES: Record<UsageKind, [of: (size: Size) => number, perUnit: bigint]> = {
   vcpu: [({ vcpus }) => vcpus, 1n],
   memory: [({ memory_mb }) => memory_mb, 1024n],

@@ -12,8 +12,8 @@ const namesSize = 8 << 10
 
 var namesBuffers = sync.Pool{New: func() any { return new([namesSize]byte) }}
 
-// readNames calls the function each with every name in an open folder, in no order. It stops when each returns an
-// error. It starts at the beginning of the folder. It leaves out "." and "..".
+// readNames calls each(name) for every name in an open folder, except "." and "..". It starts at the beginning of the
+// folder; the names come in no particular order. It stops at the first error of each and returns it.
 func readNames(folder int, each func(name string) error) error {
 	if _, err := unix.Seek(folder, 0, unix.SEEK_SET); err != nil {
 		return err

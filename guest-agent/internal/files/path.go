@@ -136,7 +136,7 @@ func (p *Path) UnmarshalText(text []byte) error {
 	return err
 }
 
-// mustBe returns an error if a request does not have the path.
+// mustBe returns an error if the request did not contain this path.
 func (p Path) mustBe() error {
 	if p == "" {
 		return invalid("a path is missing")

@@ -46,7 +46,7 @@ func ip(t *testing.T, arguments string) string {
 	return string(out)
 }
 
-// readLink returns an interface by name. findNIC would skip it, because a program made it.
+// readLink returns the interface with this name. The tests make virtual interfaces, and findNIC skips those.
 func readLink(t *testing.T, name string) (*nic, error) {
 	t.Helper()
 	found, err := net.InterfaceByName(name)

@@ -1,4 +1,5 @@
-// A terminal has one goroutine that owns its main process from start to end, and a pump that reads the pseudo-terminal:
+// A terminal has one goroutine that owns its main process from start to end, and a pump that reads the pseudo-terminal.
+// Its states are running, ended and forgotten. What leads from one state to the next:
 //
 //	running --main process exits--> read what it wrote --------------------------> ended --60 s--> forgotten
 //	   |---end, or idle----> HUP to all, 5 s, KILL, read what they wrote -----------^

@@ -184,7 +184,7 @@ describe('an invoice', () => {
           assert.equal(sumOf([opening, ...[...money, ...use].map(({ amount }) => amount)]), parseEur(closing));
           return closing;
         }, '0.000000');
-        // What the charges up to the last one took, by the rule, from the meters alone.
+        // All charges together must be what the meters cost until the last charge. Compute this from the meters alone.
         const last = Math.max(begin, ...events.filter(({ credit }) => !credit).map(({ at }) => at));
         for (const kind of USAGE_KINDS) {
           const expected = meters.reduce((sum, one) => sum + costUpTo(one, kind, last), 0n);

@@ -1,4 +1,4 @@
-// Tests of the queries that requests with the same API key share.
+// Tests how requests with the same API key share a query of the database.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';

@@ -22,7 +22,7 @@ after(endSharedPostgres);
 const asText = (expressions: RawBuilder<number>[]) =>
   sql`array[${sql.join(expressions.map((e) => sql`(${e})::text`))}]`;
 
-/** Runs the expressions for meters whose four quantities and prices are equal. */
+/** Computes each case with the SQL. All four kinds of usage of a case have the same quantity and the same price. */
 async function ask(cases: readonly Case[]): Promise<Answer[]> {
   const instant = (name: string) => sql`to_timestamp(${sql.ref(name)}::numeric / 1000)::timestamptz(3)`;
   const ms = sql<number>`t.ms`;

@@ -1,5 +1,5 @@
-// Starts the control plane on each supported major version of PostgreSQL, with all migrations, and does what depends on
-// the database most. `npm run test:postgres` runs all tests of the control plane on each version.
+// Starts the control plane on each supported major version of PostgreSQL, runs all migrations, and tests the features
+// that depend most on the database. `npm run test:postgres` runs all tests of the control plane on each version.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { keepMonths } from '../src/activity/partitions.ts';

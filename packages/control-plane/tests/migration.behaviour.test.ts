@@ -122,7 +122,7 @@ type New = {
 
 /**
  * Seeds a database and a host as an older version left them, then starts the current version on them and runs `check`.
- * Unless `isSettledFirst` is false, it first waits until no operation is unfinished.
+ * `check` begins when all operations have ended, or at once if `isSettledFirst` is false.
  */
 async function update<Ids>(
   seed: (old: Old) => Promise<Ids>,

@@ -66,8 +66,8 @@ async function readSchema(databaseUrl: string): Promise<{ columns: Column[]; rul
      from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
      where ${tables}`,
   );
-  // What may refuse or change a row of an older statement: constraints, unique indexes and triggers. The columns that
-  // must not be null are above.
+  // Constraints, unique indexes and triggers: they may refuse or change a row that a statement of the older version
+  // writes. `columns` already tells which columns must not be null.
   const rules = await runSql(
     databaseUrl,
     `select c.relname as place, pg_get_constraintdef(r.oid) as rule, array(select c.relname || '.' || attname

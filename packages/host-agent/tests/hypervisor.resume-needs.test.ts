@@ -1,4 +1,4 @@
-// Tests which changes of a host end a memory snapshot, and that the error names the change.
+// Tests which changes of a host make a memory snapshot unusable, and that the error names the change.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -128,8 +128,9 @@ describe('starter', () => {
   });
 
   /**
-   * Creates three machines: the first before there is a template, the second from a ready clone, and then another one.
-   * Together they take the steps of all ways in which a machine gets its VM.
+   * Creates three machines. The first is created before there is a template. The other two are created at the same time
+   * when one clone is ready, so only one of them gets it. Together the three take every step by which a machine can get
+   * its VM.
    */
   const live = async (host: FakeHost) => {
     await host.start();

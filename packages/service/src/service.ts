@@ -1,4 +1,4 @@
-// The service of one host: claims the data directory, then starts the processes in order and ends them in order.
+// The service of one host: claims the data directory, starts the processes in order and ends them in reverse order.
 //
 //   PostgreSQL  ─ready─> control plane ─ready─> first account
 //   host agent  ──────────────┘ (may be ready later; the control plane looks for it until it answers)

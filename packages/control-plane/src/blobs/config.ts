@@ -1,4 +1,4 @@
-// Reads the settings of the object store. None set: there is no object store.
+// Reads the settings of the object store. If none is set, there is no object store.
 
 import { ConfigError } from '../config-error.ts';
 import { allOrNone, type Env, readUrl } from '../environment.ts';

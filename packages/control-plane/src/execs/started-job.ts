@@ -8,7 +8,10 @@ import { HostUnavailable } from '../hosts/client.ts';
 import { settleJob } from './settle.ts';
 import { type FoundExec, findExec } from './store.ts';
 
-/** How long a request waits for the start that it has overtaken, ms. As long as a host has to answer a start. */
+/**
+ * How long a request waits for the start that it has overtaken, in milliseconds. The call that starts a job at its host
+ * has the same time-out.
+ */
 const START_MS = 10_000;
 const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 200;

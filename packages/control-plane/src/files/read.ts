@@ -58,7 +58,8 @@ export async function openFile(
 
 function toPart(range: ByteRange): Part {
   if (!('last' in range)) return range;
-  // A range of the last 0 bytes cannot be satisfied. A start behind the end of any file gets the same refusal.
+  // No file can satisfy a range of the last 0 bytes. So ask for a start behind the end of every file: it gets the same
+  // refusal.
   return { start: range.last === 0 ? Number.MAX_SAFE_INTEGER : -range.last };
 }
 

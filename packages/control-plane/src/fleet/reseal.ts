@@ -7,8 +7,8 @@ import { seal, unseal, WrongSecret } from './seal.ts';
 import { listAuthorities, lockFleet, replaceSealedKey } from './store.ts';
 
 /**
- * Encrypts under `secret` what is encrypted under `oldSecret`. Returns how many keys that were; a repetition finds
- * none. Throws `ConfigError` for a key that neither of them opens.
+ * Encrypts the keys of the authorities with `secret` if they are encrypted with `oldSecret`. Returns the number of keys
+ * that it changed; a second run changes none. Throws `ConfigError` for a key that neither secret decrypts.
  */
 export async function resealAuthorities(db: Db, secret: string, oldSecret: string): Promise<number> {
   return inTransaction(db, async (tx) => {

@@ -25,8 +25,9 @@ export async function takeReplicaId(adminSocket: string, log: Log): Promise<stri
   return id;
 }
 
-/** In a container, the process before this one had the same number. */
+/** Whether another process with this pid runs. */
 function isAlive(pid: number): boolean {
+  // In a container, an earlier process may have had the pid that this process has now.
   if (pid === process.pid) return false;
   try {
     process.kill(pid, 0);

@@ -51,9 +51,9 @@ const SPREAD = 0.1;
  */
 const TOGETHER = 0.15;
 /**
- * From this number of hosts on, the connections of a host are closed after its comparisons. The next ones open a new
- * connection, which takes about 1 ms of processor time; an idle one would take 75 KB. With fewer hosts they stay open,
- * so that requests find them. (Measured by bench/fleet/idle.ts.)
+ * From this number of hosts on, the idle connections to a host are closed after its comparisons. An idle connection takes
+ * 75 KB of memory, and a new one 1 to 2 ms of processor time. With fewer hosts they stay open, so that requests find them.
+ * (Measured by bench/fleet/idle.ts.)
  */
 const MANY_HOSTS = 100;
 

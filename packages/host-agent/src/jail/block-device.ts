@@ -4,7 +4,7 @@ import { deviceNumbers } from './device-nodes.ts';
 
 /**
  * Returns the disk of the file system that `path` is on, as `major:minor`. Undefined when the file system is not on one
- * block device, as btrfs, ZFS, overlayfs and network file systems.
+ * block device, for example btrfs, ZFS, overlayfs or a network file system.
  */
 export function diskOf(path: string, sysDevices = '/sys/dev/block'): string | undefined {
   const { major, minor } = deviceNumbers(statSync(path).dev);

@@ -9,7 +9,7 @@ import { Value } from 'typebox/value';
 
 /** Grows when an older agent could not take in the stream any more. */
 const VERSION = 1;
-/** The version of a machine with snapshots: an older agent would take it in without them. */
+/** The version for a machine with snapshots. An older agent refuses it, so that the snapshots are not lost. */
 const VERSION_WITH_SNAPSHOTS = 2;
 /** The most bytes of one file: twice the largest disk. */
 const FILE_BYTES_MAX = 2 * 2 ** 40;

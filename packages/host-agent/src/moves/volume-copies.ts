@@ -187,7 +187,7 @@ export const sizeOf = (path: string): number => {
   return stats.size;
 };
 
-/** Calls `end` when the stream ends or is given up. */
+/** Yields the pieces of `stream`. Calls `end` when it ends or fails, or when the reader stops early. */
 export async function* ending(stream: AsyncGenerator<Buffer>, end: () => void): AsyncGenerator<Buffer> {
   try {
     yield* stream;

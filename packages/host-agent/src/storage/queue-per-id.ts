@@ -5,7 +5,8 @@ export class QueuePerId {
   readonly #queues = new Map<string, Promise<unknown>>();
 
   /**
-   * Runs `work` when all earlier work on this id has ended, also if it failed. Returns its result or throws its error.
+   * Runs `work` when all earlier work on this id has ended, even if that failed. Returns the result of `work` or throws
+   * its error.
    */
   run<T>(id: string, work: () => T | Promise<T>): Promise<T> {
     const result = (this.#queues.get(id) ?? Promise.resolve()).then(work);

@@ -34,7 +34,7 @@ export const sha256Of = (path: string): string => createHash('sha256').update(re
 
 export const streamOf = (source: AsyncIterable<Buffer>): Readable => Readable.from(source, { objectMode: false });
 
-/** Passes a stream on, with each piece changed; `undefined` ends it there. */
+/** Yields what `change` returns for each piece of `source`. Ends the stream when `change` returns undefined. */
 export async function* changed(
   source: AsyncIterable<Buffer>,
   change: (piece: Buffer, index: number) => Buffer | undefined,

@@ -7,7 +7,7 @@ import { hasErrorCode, Problem } from '../problem.ts';
 
 const fileIn = (home: string): string => path.join(home, 'restore.unfinished');
 
-/** Notes the entries of the data directory that a restore is about to make. It is on disk when this resolves. */
+/** Writes the names of the entries that a restore is about to make. The file is on disk when this resolves. */
 export async function noteRestore(home: string, entries: readonly string[]): Promise<void> {
   await writeAtomically(fileIn(home), `${entries.join('\n')}\n`);
 }

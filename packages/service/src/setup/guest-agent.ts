@@ -10,7 +10,10 @@ import { ensureGo } from './go-toolchain.ts';
 /** The finished guest agent in an installed package, relative to its folder. A checkout has no such file. */
 export const BUILT_GUEST_AGENT = path.join('guest-agent', 'init');
 
-/** Resolves with what an image needs to get its guest agent. Installs or downloads Go if needed. Throws Problem. */
+/**
+ * Resolves with the built guest agent of an installed package. In a checkout, resolves with the agent's sources and the
+ * path of Go, and installs or downloads Go if needed. Throws Problem.
+ */
 export async function findGuestAgent(
   { checkout, cacheDir, isRoot }: Pick<ServiceConfig, 'checkout' | 'cacheDir' | 'isRoot'>,
   progress: Progress,

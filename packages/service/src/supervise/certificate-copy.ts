@@ -61,7 +61,7 @@ async function readBoth({ cert, key }: CertificateFiles): Promise<Texts> {
   return { cert: await readFile(cert, 'utf8'), key: await readFile(key, 'utf8') };
 }
 
-/** The control plane waits until both copies fit, so they need not change at one instant. */
+/** The control plane waits until the copied key belongs to the copied certificate, so one file may change first. */
 async function writeBoth({ folder, user }: CertificateCopy, texts: Texts): Promise<void> {
   for (const name of ['cert', 'key'] as const) {
     const file = `${folder}/${COPIES[name]}`;

@@ -1,6 +1,6 @@
 // Adds operator accounts besides the first account, and the time when the person of a session last proved who they are.
-// It locks the sessions first, as the requests of an older replica do that find their session and then its account. The
-// other order could deadlock with such a request.
+// It locks the sessions before the accounts. A request of an older replica locks them in this order too: it finds its
+// session, then the account. With the other order, the migration and such a request could deadlock.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {

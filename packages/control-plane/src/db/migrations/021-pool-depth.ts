@@ -1,4 +1,5 @@
-// Adds the depth of each host's pool, which the agent reports, for the metrics.
+// Adds how many clones the pool of each host has ready and how many it should have. The agent reports both, and the
+// metrics show them.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {

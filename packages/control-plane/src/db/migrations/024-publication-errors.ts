@@ -1,4 +1,4 @@
-// Keeps why the last attempt at a publication failed, so that the audit can tell the operator.
+// Adds the reason why the last attempt at a publication failed, so that the audit can tell the operator.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {

@@ -1,5 +1,5 @@
 // The files of ACME: the account's key and the certificate with its key. Only their owner may read them. The
-// certificate and its key are one file, so a crash never leaves two that do not fit.
+// certificate and its key are one file, so a crash never leaves a key of another certificate.
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import type { AcmeConfig } from '../config.ts';
