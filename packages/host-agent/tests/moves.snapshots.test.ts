@@ -164,6 +164,24 @@ describe('the snapshots of a machine that moves', () => {
     assert.deepEqual(filesOf(to), [[], [FIRST], []]);
   });
 
+  it('leave a copy from the object store in use on the new host until they have arrived', async () => {
+    await makeWithMemory();
+    const { memory, ...record } = from.snapshots.find(MEMORY) ?? assert.fail('no snapshot');
+    assert(memory);
+    to.snapshots.addCopy(MEMORY, { ...record, layers: [], kind: 'disk' }, () => undefined);
+    const seen: { hasFolder: boolean; kind: string | undefined; listed: number }[] = [];
+    const watched = changed(await send(), (piece) => {
+      const hasFolder = to.snapshots.hasOwn(MEMORY);
+      seen.push({ hasFolder, kind: to.snapshots.find(MEMORY)?.kind, listed: to.snapshots.list().length });
+      return piece;
+    });
+    await receive(3, watched);
+    const during = seen.filter(({ hasFolder }) => hasFolder);
+    assert(during.length > 0, 'the stream was watched while the snapshot arrived');
+    for (const one of during) assert.deepEqual(one, { hasFolder: true, kind: 'disk', listed: 0 });
+    assert.equal(to.snapshots.find(MEMORY)?.kind, 'memory');
+  });
+
   it('stay when the new host forgets its copies from the object store', async () => {
     await makeWithMemory();
     const { memory, ...record } = from.snapshots.find(MEMORY) ?? assert.fail('no snapshot');

@@ -44,10 +44,12 @@ export class SnapshotStore {
     }
   }
 
-  /** Returns the folder of a snapshot or of its copy, or where its folder would be. */
+  /**
+   * Returns the folder of a snapshot or of its copy, or where its folder would be. While a snapshot arrives that the host
+   * has a copy of, the copy stays in use until the record of the snapshot is written.
+   */
   dirOf(id: string): string {
-    const own = this.#ownDirOf(id);
-    return !existsSync(own) && this.#isCopy(id) ? join(this.#copiesDir, id) : own;
+    return !this.#isOwn(id) && this.#isCopy(id) ? join(this.#copiesDir, id) : this.#ownDirOf(id);
   }
 
   /** Returns a snapshot's record, or undefined when there is none. Throws when the record cannot be read. */
@@ -69,8 +71,9 @@ export class SnapshotStore {
     }
   }
 
+  /** Returns the ids of the snapshots of this host that have a record. */
   ids(): string[] {
-    return readdirSync(this.#dir);
+    return readdirSync(this.#dir).filter((id) => this.#isOwn(id));
   }
 
   /** Returns the complete snapshots. */
@@ -99,7 +102,7 @@ export class SnapshotStore {
   /** Notes that a copy is about to be used, so that it is kept. Does nothing for a snapshot of this host. */
   noteUse(id: string): void {
     const now = new Date();
-    if (this.#isCopy(id) && !existsSync(this.#ownDirOf(id))) utimesSync(join(this.#copiesDir, id, RECORD), now, now);
+    if (this.#isCopy(id) && !this.#isOwn(id)) utimesSync(join(this.#copiesDir, id, RECORD), now, now);
   }
 
   /**
@@ -252,6 +255,10 @@ export class SnapshotStore {
     const missing = this.#layers.missingOf(layers);
     if (missing !== undefined) return `It stands on layer ${missing}, which is missing.`;
     return memory && memoryDamage(this.memoryPlaceOf(id, memory));
+  }
+
+  #isOwn(id: string): boolean {
+    return existsSync(join(this.#ownDirOf(id), RECORD));
   }
 
   #isCopy(id: string): boolean {
