@@ -48,7 +48,9 @@ describe('QEMUs started ahead', () => {
     const from = host.hypervisor.passed.length;
     await create(host, 2);
     const steps = ['assign', 'moveTo', 'begin', 'connectGuest', 'setIdentity'];
-    assert.deepEqual(host.hypervisor.passed.slice(from, from + steps.length), steps);
+    // The steps of the next spare, which starts at the same time, can come in between.
+    const ofMachine = host.hypervisor.passed.slice(from).filter((step) => steps.includes(step));
+    assert.deepEqual(ofMachine, steps);
     assert.equal(wayOf(host, 2), 'spare');
     assert.equal(vmOf(host, 2), oldest);
     assert.deepEqual(
