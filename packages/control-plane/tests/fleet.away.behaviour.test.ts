@@ -10,6 +10,7 @@ import { createRounds } from '../src/reconcilers/rounds.ts';
 import { callAdmin } from './support/admin.ts';
 import type { FakeHost } from './support/fake-host.ts';
 import { until } from './support/postgres.ts';
+import { holdRow } from './support/row-locks.ts';
 import { type BedOptions, checkBooks, startTestBed, type TestBed } from './support/test-bed.ts';
 
 const WITHIN_MS = 60_000;
@@ -223,6 +224,41 @@ describe('the operator', () => {
       ['ready', 'removed'],
     );
     assert.equal((await admin(bed, `/admin/hosts/${uuidv7()}/remove`, {})).status, 404);
+  });
+
+  it('is removed by force without what a move takes away meanwhile', async () => {
+    const bed = await startTestBed({ remotes: [{}] });
+    const { api, host } = bed;
+    const [remote] = bed.remotes as [FakeHost];
+    const { db, hostTable } = bed.plane.app;
+    await db.updateTable('hosts').set({ draining: true }).where('id', '=', idOf(host)).execute();
+    hostTable.expire();
+    const ids = [(await api('POST', '/v1/machines')).json.id, (await api('POST', '/v1/machines')).json.id].sort();
+    const volume = (await api('POST', '/v1/volumes', { body: { size_gb: 5 } })).json.id;
+    const [first, moved] = ids as [string, string];
+    await remote.away();
+    // The removal takes the machines in the order of their ids, after it has listed all of them.
+    const held = await holdRow(bed.databaseUrl, 'machines', first);
+    const removing = admin<HostSummary>(bed, `/admin/hosts/${idOf(remote)}/remove`, { force: true });
+    try {
+      await held.isWaitedFor(1);
+      await db
+        .updateTable('machines')
+        .set({ host_id: idOf(host) })
+        .where('id', '=', moved)
+        .execute();
+      await db
+        .updateTable('volumes')
+        .set({ host_id: idOf(host) })
+        .where('id', '=', volume)
+        .execute();
+    } finally {
+      await held.release();
+    }
+    assert.equal((await removing).status, 200);
+    assert.match((await machineOf(bed, first)).error ?? '', /was removed from the service/);
+    assert.doesNotMatch((await machineOf(bed, moved)).error ?? '', /was removed from the service/);
+    assert.doesNotMatch((await api('GET', `/v1/volumes/${volume}`)).json.error ?? '', /was removed from the service/);
   });
 
   it('must force the removal of a host that is in use; what was there can then be deleted only', async () => {

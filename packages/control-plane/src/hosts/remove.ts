@@ -10,7 +10,7 @@ import { inTransaction } from '../db/transaction.ts';
 import { freeKeyOf } from '../idempotency/keys.ts';
 import { lockMachine } from '../machines/store.ts';
 import { cancelOperation } from '../operations/cancel.ts';
-import { lockUnfinished, type Subject } from '../operations/store.ts';
+import { lockUnfinished } from '../operations/store.ts';
 import { lockSnapshot } from '../snapshots/store.ts';
 import { transition } from '../transitions/transition.ts';
 import { lockVolume } from '../volumes/store.ts';
@@ -19,8 +19,8 @@ import { nameOfHost } from './store.ts';
 /** Throws `not_found`, and `conflict` if the host has machines, volumes or snapshots and `force` is not set. */
 export async function removeHost(app: App, hostId: string, force: boolean): Promise<void> {
   if (force) {
-    // From here on no new machine or volume comes to the host.
-    await app.db.updateTable('hosts').set({ draining: true, emptying: true }).where('id', '=', hostId).execute();
+    // From here on no new machine or volume comes to the host, and no move away from it begins.
+    await app.db.updateTable('hosts').set({ draining: true, emptying: false }).where('id', '=', hostId).execute();
     await giveUpAll(app, hostId);
   }
   const removed = await inTransaction(app.db, async (tx) => {
@@ -82,30 +82,40 @@ async function giveUpAll(app: App, hostId: string): Promise<void> {
     );
     return rows.map(({ id }) => id);
   };
-  for (const id of await idsOf('machines')) await giveUpMachine(app, id, reason);
-  for (const id of await idsOf('snapshots')) await giveUpSnapshot(app, id, reason);
-  for (const id of await idsOf('volumes')) await giveUpVolume(app, id, reason);
+  for (const id of await idsOf('machines')) await giveUpMachine(app, hostId, id, reason);
+  for (const id of await idsOf('snapshots')) await giveUpSnapshot(app, hostId, id, reason);
+  for (const id of await idsOf('volumes')) await giveUpVolume(app, hostId, id, reason);
 }
 
 /** The operations that succeed on a removed host, because nothing is left to delete. */
 const DELETES = new Set(['destroy', 'delete_volume', 'delete_snapshot']);
 
 /**
- * Ends the unfinished operations that need the host, then runs `giveUp`, and at last frees the idempotency keys of these
- * operations, because keys are locked after the account (db/transaction.ts).
+ * Ends the unfinished operations on an object of the host, then runs `giveUp`, and at last frees the idempotency keys of
+ * these operations, because keys are locked after the account (db/transaction.ts). Does nothing when a move has taken the
+ * object to another host since the ids were listed.
  */
-async function endOperations(tx: Tx, subject: Subject, reason: string, giveUp: () => Promise<void>): Promise<void> {
-  const ended = (await lockUnfinished(tx, subject)).filter(({ kind }) => !DELETES.has(kind));
+async function endOperations(
+  tx: Tx,
+  { table, id, hostId }: { table: 'machines' | 'volumes' | 'snapshots'; id: string; hostId: string },
+  reason: string,
+  giveUp: () => Promise<void>,
+): Promise<void> {
+  const subject = { machines: { machineId: id }, volumes: { volumeId: id }, snapshots: { snapshotId: id } }[table];
+  const unfinished = await lockUnfinished(tx, subject);
+  const { rows } = await sql`select from ${sql.table(table)} where id = ${id} and host_id = ${hostId}`.execute(tx);
+  if (rows.length === 0) return;
+  const ended = unfinished.filter(({ kind }) => !DELETES.has(kind));
   for (const operation of ended) await cancelOperation(tx, operation, new ServiceError('host_unavailable', reason));
   await giveUp();
   for (const operation of ended) await freeKeyOf(tx, operation);
 }
 
-function giveUpMachine(app: App, id: string, reason: string): Promise<void> {
+function giveUpMachine(app: App, hostId: string, id: string, reason: string): Promise<void> {
   return inTransaction(app.db, async (tx) => {
     const row = await lockMachine(tx, id);
     if (!row) return;
-    await endOperations(tx, { machineId: id }, reason, async () => {
+    await endOperations(tx, { table: 'machines', id, hostId }, reason, async () => {
       if (row.state === 'error' || row.state === 'destroyed') return;
       const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:operator' } as const;
       const to = { state: 'error', error: reason, generation: sql<number>`generation + 1` } as const;
@@ -114,9 +124,9 @@ function giveUpMachine(app: App, id: string, reason: string): Promise<void> {
   });
 }
 
-function giveUpSnapshot(app: App, id: string, reason: string): Promise<void> {
+function giveUpSnapshot(app: App, hostId: string, id: string, reason: string): Promise<void> {
   return inTransaction(app.db, (tx) =>
-    endOperations(tx, { snapshotId: id }, reason, async () => {
+    endOperations(tx, { table: 'snapshots', id, hostId }, reason, async () => {
       const row = await lockSnapshot(tx, id);
       if (!row || row.state === 'error' || row.state === 'deleting') return;
       const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:operator' } as const;
@@ -129,9 +139,9 @@ function giveUpSnapshot(app: App, id: string, reason: string): Promise<void> {
   );
 }
 
-function giveUpVolume(app: App, id: string, reason: string): Promise<void> {
+function giveUpVolume(app: App, hostId: string, id: string, reason: string): Promise<void> {
   return inTransaction(app.db, (tx) =>
-    endOperations(tx, { volumeId: id }, reason, async () => {
+    endOperations(tx, { table: 'volumes', id, hostId }, reason, async () => {
       const row = await lockVolume(tx, id);
       if (!row || row.state === 'error' || row.state === 'deleting') return;
       const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:operator' } as const;
