@@ -7,6 +7,7 @@ import { sql } from 'kysely';
 import { audit } from '../src/audit/audit.ts';
 import { inTransaction } from '../src/db/transaction.ts';
 import { destroyMachine } from '../src/machines/actions.ts';
+import { removeCopies } from '../src/moves/copies.ts';
 import { recountHost } from '../src/quotas/recount.ts';
 import { emptyDraining } from '../src/reconcilers/drain.ts';
 import { beginDeleteSnapshot } from '../src/snapshots/destroy.ts';
@@ -197,6 +198,44 @@ describe('a stopped machine', () => {
     assert(first.machines.has(made.json.id));
     await moves.settled();
     await checkIsOn(second, machine);
+  });
+
+  it('keeps its snapshots on a host that their rows name, although a copy is to be removed there', async () => {
+    const machine = await stoppedOnFirst();
+    const { generation } = await rowOf(machine.id);
+    // As when a replica of an earlier version records a move: it changes the row of the machine only.
+    const copy = { kind: 'machine', id: machine.id, generation: generation + 1, disk_gb: 1 } as const;
+    await inTransaction(db, (tx) =>
+      removeCopies(tx, { account_id: accountId, actor: 'user' }, hostIdOf(first), [copy]),
+    );
+    const removal = async () => (await moves.unfinished()).find(({ kind }) => kind === 'remove_copy');
+    await bed.settled(async () => /still here/.test((await removal())?.last_error ?? ''));
+    await checkIsOn(first, machine);
+    await db
+      .deleteFrom('operations')
+      .where('id', '=', (await removal())?.id ?? '')
+      .execute();
+  });
+
+  it('leaves its snapshots to a create that is older than the removal of its copy, and to no later one', async () => {
+    const machine = await stoppedOnFirst();
+    await moves.openOnly(first);
+    first.fault('ensure', 'hang', 1);
+    const creating = api('POST', '/v1/machines', { body: { snapshot_id: machine.snapshot } });
+    await bed.settled(() =>
+      first.calls.some(({ operation, machineId }) => operation === 'ensure' && !first.machines.has(machineId)),
+    );
+    await moves.openOnly(first, second);
+    await moves.perform(app, await beginMove(machine.id));
+    await db
+      .updateTable('operations')
+      .set({ created_at: sql`now() + interval '1 hour'` })
+      .where('kind', '=', 'create')
+      .where('finished_at', 'is', null)
+      .execute();
+    await bed.settled(() => !first.snapshots.has(machine.snapshot));
+    first.heal();
+    await creating;
   });
 
   it('is not taken away from a create that chooses the host of its snapshot at the same moment', async () => {

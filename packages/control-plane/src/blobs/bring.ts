@@ -14,7 +14,7 @@ const ROUNDS = 3;
 
 /**
  * Makes sure that the host of a new machine has what the machine is made from. Throws `conflict` when that is a
- * snapshot that cannot be fetched, and the errors of the host.
+ * snapshot that was deleted, and the errors of the host.
  */
 export async function bringSource(
   app: App,
@@ -25,16 +25,18 @@ export async function bringSource(
 }
 
 /**
- * Makes sure that a host has a snapshot, or does nothing when it is the snapshot's own host or there is no object
- * store. Throws `conflict` when the snapshot cannot be fetched, and the errors of the host.
+ * Makes sure that a host has a snapshot, or does nothing when it is the snapshot's own host or the snapshot is not in an
+ * object store. Throws `conflict` when the snapshot was deleted, and the errors of the host.
  */
 export async function bringSnapshot(app: App, hostId: string, snapshotId: string): Promise<void> {
   const { objects, db } = app;
   if (!objects) return;
   const snapshot = await db.selectFrom('snapshots').select('host_id').where('id', '=', snapshotId).executeTakeFirst();
   if (snapshot?.host_id === hostId) return;
+  if (!snapshot) throw notThere();
   const publication = await findPublication(db, snapshotId);
-  if (!snapshot || !publication) throw notThere();
+  // Without one, the host says whether it has the snapshot: after a move it keeps it for the creates that need it.
+  if (!publication) return;
   const { manifest } = publication;
   const client = app.hosts.client(hostId);
   await bringFiles(app, objects, client, snapshotId, (files) => client.addCopy(snapshotId, { manifest, files }));
@@ -88,4 +90,4 @@ async function bringBlob(app: App, objects: ObjectStore, client: HostClient, blo
 }
 
 const notThere = (): ServiceError =>
-  new ServiceError('conflict', 'The snapshot is on another host, and no other host can fetch it any more.');
+  new ServiceError('conflict', 'The snapshot was deleted while the machine was being made from it.');
