@@ -3,7 +3,7 @@
 // with the session's cookie repeat them at the same intervals. 20 windows of a browser would use so much processor time
 // that the control plane would have to wait.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/dashboard/polling.ts
-// Creates the database `sandbar_bench_polling` on the server of the URL and drops it at the end. The exit code is 1
+// It creates the database `sandbar_bench_polling` on the server of the URL, and drops it at the end. The exit code is 1
 // when a bound is missed. Optional: BENCH_SECONDS (default 20), BENCH_MACHINES (default 0,10,100), BENCH_POLLS (1: also
 // prints the requests of each page).
 import { setTimeout as delay } from 'node:timers/promises';

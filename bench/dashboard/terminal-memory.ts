@@ -2,8 +2,8 @@
 // garbage collection, and the nodes of the document. Starts a service of its own with a real machine, and headless
 // Chromium (/usr/bin/chromium).
 //   sudo node_modules/node/bin/node bench/dashboard/terminal-memory.ts
-// Optional variable: SECONDS (how long the terminal prints, default 3600). The exit code is 1 when the memory is not
-// flat.
+// Environment variable SECONDS: how long the terminal prints, in seconds (default 3600). The exit code is 1 if the memory
+// grows.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Client } from '@sandbar/sdk/client.ts';
 import { lineProgress } from '@sandbar/service/progress.ts';

@@ -40,8 +40,8 @@ export class Journal {
 
   retry(who: string, reason: string, about: string): void {
     count(this.retries, reason);
-    // Skip a retry that is the same as this client's last one: a client that waits for a process to come back would
-    // fill the log.
+    // Do not write a retry that equals the last one of this client. Otherwise a client that waits for a process to come
+    // back would fill the log.
     const line = `${who} retries after ${reason}: ${about}`;
     if (this.#lastRetries.get(who) !== line) this.write(line);
     this.#lastRetries.set(who, line);

@@ -50,7 +50,7 @@ export async function ensureHostImage(
   const initSource: AgentSource = { sourceDir: INIT_SOURCES, goPath };
   const [init, kernel] = await Promise.all([
     ensureAgent(cacheDir, initSource, log),
-    // Machines boot Debian's cloud kernel. It has the KVM modules too, so the host boots the same kernel.
+    // Debian's cloud kernel, which machines boot as well. It has the modules of KVM, so it also suits the nested host.
     ensureKernel(cacheDir, kernelRecipe, '', process.env, log),
   ]);
   const recipe = {

@@ -10,7 +10,7 @@ import { type DuePublication, NotPublishable, publish } from './publish.ts';
 /** How long a claim is valid after the last sign of progress. It covers the time in which a host reads large files. */
 const CLAIMED_FOR = sql`interval '10 minutes'`;
 /** How many characters of an error are kept. */
-const MAX_ERROR = 1000;
+const MAX_ERROR_CHARACTERS = 1_000;
 /** How many snapshots one pass takes. */
 const TAKEN_AT_ONCE = 20;
 
@@ -89,7 +89,7 @@ async function claimAgain({ db }: App, id: string): Promise<void> {
 
 async function postpone({ db, config }: App, id: string, error: unknown, isFinal: boolean): Promise<void> {
   const { first, longest } = config.timing.retryMs;
-  const lastError = (error instanceof Error ? error.message : String(error)).slice(0, MAX_ERROR);
+  const lastError = (error instanceof Error ? error.message : String(error)).slice(0, MAX_ERROR_CHARACTERS);
   await sql`
     update publications set failures = failures + 1, last_error = ${lastError}, due_at = case when ${isFinal} then null else
       now() + least(${first}::int * power(2, least(failures, 20)), ${longest}::int) * interval '1 millisecond' end

@@ -5,8 +5,8 @@ import type { MachineRow } from '../db/tables.ts';
 import { NO_ROOM, type Room } from '../hosts/room.ts';
 
 /**
- * `processor`: what the host must give its machines, as in the rows of hosts. Undefined: any. Null: no host will do,
- * because the processor of the present host is unknown.
+ * `processor`: the processor that machines must get on the new host, in the form of `hosts.processor`. Undefined: any
+ * processor will do. Null: no host will do, because the processor of the present host is unknown.
  */
 export type MoveNeeds = { room: Room; processor: string | null | undefined };
 

@@ -33,7 +33,8 @@ export function createTlsServer(
     lookAtFirstByte(socket, handshakeMs, () => begin.call(server, socket));
   });
   new TcpSockets().watch(server);
-  // The handshake failed or took too long. The HTTP server would keep the connection until it can send an answer.
+  // Close a connection whose handshake failed or took too long. By itself, Node's HTTP server would keep it until it can
+  // send an answer.
   server.prependListener('tlsClientError', (_error, socket) => socket.destroy());
   return server as unknown as HttpServer;
 }

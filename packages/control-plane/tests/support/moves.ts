@@ -95,7 +95,10 @@ export function createMoveActs(bed: TestBed) {
       union all select host_id from snapshots where id = ${id}`.execute(db);
     return rows[0] && hostOf(rows[0].host_id);
   };
-  /** Checks that only this host has the object, with this content, and that its row says so; or that none has it. */
+  /**
+   * Checks that the row of the object names this host, and that only this host has the object, with this content. If
+   * `host` is undefined, checks that there is no row and that no host has the object.
+   */
   const checkIsOn = async (host: FakeHost | undefined, id: string, content: string | undefined): Promise<void> => {
     assert.equal(await hostInRow(id), host);
     assert.deepEqual(

@@ -1,5 +1,5 @@
-// Lets volumes move to other hosts. The generation grows with every move, so that hosts ignore late calls of earlier
-// moves.
+// Lets volumes move to other hosts. Each move raises the generation of the volume. So a host can tell that a delayed
+// call belongs to an earlier move, and ignores it.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {

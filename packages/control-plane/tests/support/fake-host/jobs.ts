@@ -117,7 +117,7 @@ export function dropOutput(host: FakeState, params: JobParams, forget: boolean):
   host.jobChanges.emit(params.job_id);
 }
 
-/** Returns a page of the output as soon as there is one or the job has ended. Only stdout has any output. */
+/** Waits until the job has printed more or has ended, and returns a page of its output. Fake jobs print to stdout only. */
 async function readOutput(
   host: FakeState,
   params: JobParams,
