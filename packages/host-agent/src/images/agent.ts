@@ -8,7 +8,17 @@ import { runBuildCommand } from './build-command.ts';
 import { cacheKey, ensureArtifact, hashFile, hashFolder } from './cache.ts';
 import type { Progress } from './progress.ts';
 
-const VERSION = 1;
+const VERSION = 2;
+
+/**
+ * Settings of Go's runtime, which the linker puts into the binary.
+ * - asyncpreemptoff: Go interrupts a goroutine that runs for 10 ms with a signal. Emulated guests run first-time code so
+ *   slowly that it did that in every create, for nothing: no goroutine of the agent loops for long without a function
+ *   call, and at a call Go can switch without a signal.
+ * - The others are what `go 1.24` in go.mod means to the runtime, because this list replaces Go's own: without them, Go
+ *   would look again and again how many processors it may use, and give names to its mappings.
+ */
+const GO_SETTINGS = 'asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0,decoratemappings=0';
 
 /** Either the sources with the path of the go executable, or a finished binary. */
 export type AgentSource = { sourceDir: string; goPath: string } | { binaryPath: string };
@@ -71,9 +81,10 @@ async function compileAgent(
   env: NodeJS.ProcessEnv,
   output: string,
 ): Promise<void> {
+  const flags = `-s -w -X main.version=${version} -X runtime.godebugDefault=${GO_SETTINGS}`;
   await runBuildCommand({
     command: source.goPath,
-    args: ['build', '-trimpath', '-ldflags', `-s -w -X main.version=${version}`, '-o', output, '.'],
+    args: ['build', '-trimpath', '-ldflags', flags, '-o', output, '.'],
     cwd: source.sourceDir,
     env: { ...env, CGO_ENABLED: '0', GOOS: 'linux', GOARCH: 'amd64' },
   });
