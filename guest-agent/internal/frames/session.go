@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"io"
 	"sync"
+
+	"sandbar/guest-agent/internal/workers"
 )
 
 // Listener returns the sessions that the host starts. At most one of them is alive.
@@ -24,11 +26,11 @@ func Serve(listener Listener, handle, refuse Handler) error {
 		if err != nil {
 			return err
 		}
-		go serve(stream, handle, refuse)
+		workers.Go(func() { serve(stream, handle, refuse) })
 	}
 }
 
-// session is the state of one session. A goroutine reads its frames, and each call has a goroutine of its own.
+// session is the state of one session. A goroutine reads its frames, and each call runs on another one.
 type session struct {
 	stream  io.ReadWriteCloser
 	writing sync.Mutex // held during a write, so that no frame is cut by another
@@ -93,7 +95,7 @@ func (s *session) request(h header, handle, refuse Handler) error {
 		call.serve(refuse)
 		return nil
 	}
-	go call.serve(handle)
+	workers.Go(func() { call.serve(handle) })
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"sandbar/guest-agent/internal/output"
 	"sandbar/guest-agent/internal/process"
 	"sandbar/guest-agent/internal/reaper"
+	"sandbar/guest-agent/internal/workers"
 )
 
 // Config is what a registry needs from its machine.
@@ -181,9 +182,9 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 		if run.pid, run.exit, err = program.start(r.config.Reaper, &files, directory); err == nil {
 			job.signalProcess = func(sig syscall.Signal) error { return r.config.Reaper.Signal(run.pid, sig) }
 			for _, p := range pumps {
-				go p.run()
+				workers.Go(p.run)
 			}
-			go run.supervise(r.abandoned)
+			workers.Go(func() { run.supervise(r.abandoned) })
 			return nil
 		}
 	}

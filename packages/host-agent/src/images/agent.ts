@@ -8,17 +8,18 @@ import { runBuildCommand } from './build-command.ts';
 import { cacheKey, ensureArtifact, hashFile, hashFolder } from './cache.ts';
 import type { Progress } from './progress.ts';
 
-const VERSION = 2;
+const VERSION = 3;
 
 /**
  * Settings of Go's runtime, which the linker puts into the binary.
  * - asyncpreemptoff: Go interrupts a goroutine that runs for 10 ms with a signal. Emulated guests run first-time code so
  *   slowly that it did that in every create, for nothing: no goroutine of the agent loops for long without a function
  *   call, and at a call Go can switch without a signal.
+ * - gcshrinkstackoff: the goroutines that serve calls and jobs keep their large stacks (guest-agent/internal/workers).
  * - The others are what `go 1.24` in go.mod means to the runtime, because this list replaces Go's own: without them, Go
  *   would look again and again how many processors it may use, and give names to its mappings.
  */
-const GO_SETTINGS = 'asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0,decoratemappings=0';
+const GO_SETTINGS = 'asyncpreemptoff=1,gcshrinkstackoff=1,containermaxprocs=0,updatemaxprocs=0,decoratemappings=0';
 
 /** Either the sources with the path of the go executable, or a finished binary. */
 export type AgentSource = { sourceDir: string; goPath: string } | { binaryPath: string };
