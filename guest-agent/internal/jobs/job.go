@@ -10,6 +10,7 @@
 package jobs
 
 import (
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -207,8 +208,9 @@ func (r *running) supervise(abandoned <-chan struct{}) {
 	for _, p := range r.pumps {
 		<-p.drained
 	}
-	r.group.Dissolve()
 	r.finish(state, status)
+	runtime.Gosched() // the host hears of the end before the group is removed
+	r.group.Dissolve()
 }
 
 func (r *running) awaitEnd() (State, syscall.WaitStatus) {

@@ -29,7 +29,7 @@ type Config struct {
 // Registry holds all jobs that the host has not deleted yet.
 type Registry struct {
 	config Config
-	groups process.Groups
+	groups *process.Spares
 
 	abandoned   chan struct{} // closed when the machine ends
 	abandonOnce sync.Once
@@ -47,7 +47,7 @@ func NewRegistry(config Config) (*Registry, error) {
 	}
 	return &Registry{
 		config:    config,
-		groups:    groups,
+		groups:    process.NewSpares(groups, "job-"),
 		abandoned: make(chan struct{}),
 		jobs:      make(map[string]*Job),
 	}, nil
@@ -169,7 +169,7 @@ func (r *Registry) start(id string, request *Request) (*Job, error) {
 // launch starts the process with its pipes and control group. It returns an error of exec unchanged, because the caller
 // passes it to process.ExecFailure.
 func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time.Duration) (err error) {
-	group, directory, err := r.groups.Make("job-" + job.id)
+	group, directory, err := r.groups.Take()
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,10 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 			for _, p := range pumps {
 				workers.Go(p.run)
 			}
-			workers.Go(func() { run.supervise(r.abandoned) })
+			workers.Go(func() {
+				run.supervise(r.abandoned)
+				r.groups.Refill()
+			})
 			return nil
 		}
 	}

@@ -34,7 +34,8 @@ func MakeGroups(directory string) (Groups, error) {
 type Group struct{ path, background string }
 
 // Make makes an empty group and opens it, so that a process can be started in it. The name is still taken if the
-// machine let go of an earlier job or terminal with the same id. Then a number is added to the name.
+// machine let go of an earlier terminal with the same id, or if a program made such a group. Then a number is added to
+// the name.
 func (g Groups) Make(name string) (Group, *os.File, error) {
 	taken := filepath.Join(g.directory, name)
 	path := taken

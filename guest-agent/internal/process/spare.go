@@ -1,0 +1,62 @@
+// To make a control group takes the kernel as long as a third of a fork, so a job takes a group that was made before it.
+
+package process
+
+import (
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Spares keeps one empty control group ready. Its groups have the numbers 1, 2, … after a prefix.
+type Spares struct {
+	groups Groups
+	prefix string
+
+	mu    sync.Mutex
+	last  int    // number of the last group
+	ready *spare // nil: none
+}
+
+type spare struct {
+	group     Group
+	directory *os.File
+}
+
+// NewSpares returns groups with this prefix. It makes none yet.
+func NewSpares(groups Groups, prefix string) *Spares {
+	return &Spares{groups: groups, prefix: prefix}
+}
+
+// Take returns an empty group and its open directory, as Make does.
+func (s *Spares) Take() (Group, *os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ready := s.ready; ready != nil {
+		s.ready = nil
+		if unix.Access(ready.group.path, unix.F_OK) == nil {
+			return ready.group, ready.directory, nil
+		}
+		_ = ready.directory.Close() // a program of the machine has removed the group
+	}
+	return s.make()
+}
+
+// Refill makes the group that the next Take returns. If that fails, Take tries again and returns the error.
+func (s *Spares) Refill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready != nil {
+		return
+	}
+	if group, directory, err := s.make(); err == nil {
+		s.ready = &spare{group, directory}
+	}
+}
+
+func (s *Spares) make() (Group, *os.File, error) {
+	s.last++
+	return s.groups.Make(s.prefix + strconv.Itoa(s.last))
+}
