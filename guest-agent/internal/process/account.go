@@ -4,6 +4,7 @@
 package process
 
 import (
+	"iter"
 	"strconv"
 	"strings"
 
@@ -89,7 +90,7 @@ func searchGroup(groups, wanted string) (uint32, bool) {
 func searchPasswd(passwd, wanted string) (Account, bool) {
 	var byUID Account
 	foundUID := false
-	for line := range strings.Lines(passwd) {
+	for line := range linesWith(passwd, wanted) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 		if len(fields) < 7 || (fields[0] != wanted && (foundUID || fields[2] != wanted)) {
 			continue
@@ -125,7 +126,7 @@ func parseEntry(fields []string) (Account, bool) {
 // searchGroups returns the ids of the groups that list the account called name as a member.
 func searchGroups(group, name string) []uint32 {
 	var ids []uint32
-	for line := range strings.Lines(group) {
+	for line := range linesWith(group, name) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 		if len(fields) < 4 || fields[3] == "" {
 			continue
@@ -141,6 +142,28 @@ func searchGroups(group, name string) []uint32 {
 		}
 	}
 	return ids
+}
+
+// linesWith returns the lines that contain text, with their line breaks. Every job waits for the search of two files, and
+// nearly all of their lines are about other accounts, so only these few lines are split into fields.
+func linesWith(content, text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for content != "" {
+			at := strings.Index(content, text)
+			if at < 0 {
+				return
+			}
+			begin := strings.LastIndexByte(content[:at], '\n') + 1
+			end := len(content)
+			if length := strings.IndexByte(content[at:], '\n'); length >= 0 {
+				end = at + length + 1
+			}
+			if !yield(content[begin:end]) {
+				return
+			}
+			content = content[end:]
+		}
+	}
 }
 
 // readDatabase returns the content of a file, or an empty string if the image does not have it. It makes only the system

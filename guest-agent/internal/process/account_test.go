@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -59,10 +61,22 @@ func TestRootNeedsNoDatabase(t *testing.T) {
 
 func FuzzAccount(f *testing.F) {
 	f.Add("root:x:0:0:root:/root:/bin/sh\n", "adm:x:4:root\n", "root")
+	f.Add("\n\nab:\nb:ab\ncd", "b:ab:\n", "b")
+	f.Add("a:b", "", "")
 	f.Fuzz(func(t *testing.T, passwd, group, name string) {
 		if found, ok := searchPasswd(passwd, name); ok && (found.Home == "" || found.Shell == "") {
 			t.Errorf("%+v", found)
 		}
 		searchGroups(group, name)
+		var want []string
+		for line := range strings.Lines(passwd) {
+			if strings.Contains(line, name) {
+				want = append(want, line)
+			}
+		}
+		got := slices.Collect(linesWith(passwd, name))
+		if !strings.Contains(name, "\n") && !slices.Equal(got, want) {
+			t.Errorf("%q with %q: %q", passwd, name, got)
+		}
 	})
 }
