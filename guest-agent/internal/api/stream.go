@@ -4,7 +4,6 @@
 package api
 
 import (
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -57,9 +56,8 @@ func streamOutput(c *frames.Call, status int, job *jobs.Job, from offsets) {
 	if c.Begin(status) != nil || s.run() != nil {
 		return // the host hears that the call is broken
 	}
-	if status, err := json.Marshal(job.Status()); err == nil {
-		c.End(status)
-	}
+	end := job.Status()
+	c.End(end.JSON())
 }
 
 // check returns an error when an offset is below the acknowledged bytes or past the end.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/plainjson"
 )
 
 // defaultOutputLimit is how many bytes of each output stream are kept if the request sets no limit.
@@ -27,14 +28,53 @@ type Request struct {
 // ParseRequest parses and checks the JSON of a request. It does not check whether the user, the directory or the
 // program exist in the machine.
 func ParseRequest(body []byte) (*Request, error) {
-	request := new(Request)
-	if err := json.Unmarshal(body, request); err != nil {
-		return nil, invalid("the body is not a job request: " + err.Error())
+	request, ok := readPlain(body)
+	if !ok {
+		request = new(Request)
+		if err := json.Unmarshal(body, request); err != nil {
+			return nil, invalid("the body is not a job request: " + err.Error())
+		}
 	}
 	if err := request.check(); err != nil {
 		return nil, err
 	}
 	return request, nil
+}
+
+var requestFields = []string{
+	"command", "argv", "env", "cwd", "user", "stdin", "stdin_open", "timeout_sec", "max_output_bytes", "merge_output",
+}
+
+// readPlain reads a request in plain JSON. It returns false for any other text.
+func readPlain(body []byte) (*Request, bool) {
+	request := new(Request)
+	ok := plainjson.Read(body, requestFields, func(r *plainjson.Reader, name string) {
+		switch name {
+		case "command":
+			command := r.Text()
+			request.Command = &command
+		case "argv":
+			request.Argv = r.Texts()
+		case "env":
+			request.Env = r.Map()
+		case "cwd":
+			request.Cwd = r.Text()
+		case "user":
+			request.User = r.Text()
+		case "stdin":
+			request.Stdin = r.Bytes()
+		case "stdin_open":
+			request.StdinOpen = r.Bool()
+		case "timeout_sec":
+			request.TimeoutSec = float64(r.Int())
+		case "max_output_bytes":
+			limit := r.Int()
+			request.MaxOutputBytes = &limit
+		case "merge_output":
+			request.MergeOutput = r.Bool()
+		}
+	})
+	return request, ok
 }
 
 func (r *Request) check() error {

@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -10,7 +12,14 @@ import (
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"command":"true","env":{"A":"b"},"cwd":"/","user":"root","stdin":"aGk=","timeout_sec":1,"max_output_bytes":5}`))
 	f.Add([]byte(`{"argv":["a","b"]}`))
+	f.Add([]byte(`{"argv":["a"],"stdin_open":true,"merge_output":false,"timeout_sec":0.5,"other":[{}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
+		if plain, ok := readPlain(body); ok {
+			var want Request
+			if err := json.Unmarshal(body, &want); err != nil || !reflect.DeepEqual(plain, &want) {
+				t.Errorf("%s: %+v, %+v, %v", body, plain, want, err)
+			}
+		}
 		request, err := ParseRequest(body)
 		if err != nil {
 			return
@@ -24,6 +33,18 @@ func FuzzRequest(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The host's usual requests must be read without reflection, which is slow in a new clone.
+func TestUsualRequestsArePlain(t *testing.T) {
+	for _, body := range []string{
+		`{"command":"echo hi","env":{"A":"b"},"user":"root","cwd":"/","timeout_sec":60,"max_output_bytes":268435456}`,
+		`{"argv":["ls","-l"],"env":{},"stdin":"aGk=","stdin_open":true,"merge_output":true,"max_output_bytes":5}`,
+	} {
+		if _, ok := readPlain([]byte(body)); !ok {
+			t.Error(body)
+		}
+	}
 }
 
 func TestValidID(t *testing.T) {
