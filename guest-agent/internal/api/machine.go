@@ -119,7 +119,7 @@ func (s *server) identify(c *frames.Call, apply func(*identity.Request) error) {
 		answerError(c, err)
 		return
 	}
-	answer(c, statusOK, struct{}{})
+	c.Answer(statusOK, []byte("{}"))
 }
 
 func freezeWith(freezer *freeze.Freezer, c *frames.Call) {

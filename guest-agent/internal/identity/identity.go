@@ -34,9 +34,12 @@ type Request struct {
 
 // ParseRequest reads the JSON of a request and checks it.
 func ParseRequest(body []byte) (*Request, error) {
-	request := new(Request)
-	if err := json.Unmarshal(body, request); err != nil {
-		return nil, invalid("the body is not an identity: " + err.Error())
+	request, ok := readPlain(body)
+	if !ok {
+		request = new(Request)
+		if err := json.Unmarshal(body, request); err != nil {
+			return nil, invalid("the body is not an identity: " + err.Error())
+		}
 	}
 	if err := request.check(); err != nil {
 		return nil, err

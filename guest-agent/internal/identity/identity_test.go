@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"syscall"
 	"testing"
 )
@@ -59,6 +60,12 @@ func TestRequest(t *testing.T) {
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"machine_id":"m","hostname":"h","address":"10.1.2.3/16","time_unix_ms":1,"entropy":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
+		if plain, ok := readPlain(body); ok {
+			var want Request
+			if err := json.Unmarshal(body, &want); err != nil || !reflect.DeepEqual(plain, &want) {
+				t.Errorf("%s: %+v, %+v, %v", body, plain, want, err)
+			}
+		}
 		request, err := ParseRequest(body)
 		if err != nil {
 			return

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// maxDigits is how many digits a number may have, so that an int64 holds it.
+// maxDigits is how many digits a number may have.
 const maxDigits = 18
 
 // Reader reads a text from its beginning to its end. After a failure, all its methods do nothing.
@@ -56,11 +56,18 @@ func (r *Reader) Bytes() []byte {
 }
 
 // Int reads a number without fraction and exponent.
-func (r *Reader) Int() (value int64) {
-	isNegative := r.skip('-')
+func (r *Reader) Int() int64 {
+	if r.skip('-') {
+		return -int64(r.Uint())
+	}
+	return int64(r.Uint())
+}
+
+// Uint reads a number without sign, fraction and exponent. It is at most 10^18 - 1, so it also fits in an int64.
+func (r *Reader) Uint() (value uint64) {
 	digits := 0
 	for digits < len(r.rest) && r.rest[digits] >= '0' && r.rest[digits] <= '9' {
-		value = value*10 + int64(r.rest[digits]-'0')
+		value = value*10 + uint64(r.rest[digits]-'0')
 		digits++
 		if digits > maxDigits {
 			r.fail()
@@ -72,9 +79,6 @@ func (r *Reader) Int() (value int64) {
 		return 0
 	}
 	r.rest = r.rest[digits:]
-	if isNegative {
-		return -value
-	}
 	return value
 }
 

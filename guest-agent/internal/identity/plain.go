@@ -1,0 +1,40 @@
+package identity
+
+import "sandbar/guest-agent/internal/plainjson"
+
+var requestFields = []string{
+	"machine_id", "hostname", "address", "gateway", "dns", "mac", "mtu", "time_unix_ms", "entropy", "disk_bytes", "was_held",
+}
+
+// readPlain reads a request in plain JSON. It returns false for any other text. Every create waits for this, and
+// encoding/json is slow in a new clone.
+func readPlain(body []byte) (*Request, bool) {
+	request := new(Request)
+	ok := plainjson.Read(body, requestFields, func(r *plainjson.Reader, name string) {
+		switch name {
+		case "machine_id":
+			request.MachineID = r.Text()
+		case "hostname":
+			request.Hostname = r.Text()
+		case "address":
+			request.Address = r.Text()
+		case "gateway":
+			request.Gateway = r.Text()
+		case "dns":
+			request.DNS = r.Texts()
+		case "mac":
+			request.MAC = r.Text()
+		case "mtu":
+			request.MTU = int(r.Int())
+		case "time_unix_ms":
+			request.TimeUnixMs = r.Int()
+		case "entropy":
+			request.Entropy = r.Bytes()
+		case "disk_bytes":
+			request.DiskBytes = r.Uint()
+		case "was_held":
+			request.WasHeld = r.Bool()
+		}
+	})
+	return request, ok
+}
