@@ -45,11 +45,11 @@ func (s *server) putJob(c *frames.Call, id string) {
 		answerError(c, err)
 		return
 	}
-	if err := s.Gate.Await(c.Context()); err != nil {
+	if err := await(c, s.Gate); err != nil {
 		answerError(c, err)
 		return
 	}
-	if err := s.StartGate.EnterOpen(c.Context()); err != nil {
+	if err := enter(c, s.StartGate); err != nil {
 		answerError(c, err)
 		return
 	}

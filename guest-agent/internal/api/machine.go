@@ -82,7 +82,7 @@ func (s *server) putIdentity(c *frames.Call) {
 			s.Terminals.LetGo()
 			s.Volumes.LetGo()
 		}
-		if err := s.Gate.Await(c.Context()); err != nil {
+		if err := await(c, s.Gate); err != nil {
 			return err
 		}
 		if err := s.Identity.Apply(request); err != nil {

@@ -18,7 +18,7 @@ func (s *server) putMount(c *frames.Call, id string) {
 		answerError(c, err)
 		return
 	}
-	if err := s.Gate.Await(c.Context()); err != nil {
+	if err := await(c, s.Gate); err != nil {
 		answerError(c, err)
 		return
 	}

@@ -99,7 +99,7 @@ func (s *outputStream) run() error {
 		case <-changed:
 		case <-s.call.Granted():
 			continue
-		case <-s.call.Context().Done():
+		case <-s.call.Done():
 			return errStopped
 		case <-s.job.LetGo():
 			return errStopped
@@ -124,7 +124,7 @@ func (s *outputStream) gather(patience time.Duration) {
 		case <-changed:
 		case <-timer.C:
 			return
-		case <-s.call.Context().Done():
+		case <-s.call.Done():
 			return
 		case <-s.job.LetGo():
 			return

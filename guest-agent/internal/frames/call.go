@@ -25,8 +25,6 @@ type Call struct {
 
 	session *session
 	id      uint32
-	context context.Context // ends when the host cancels the call or the session ends
-	cancel  func()
 	isOver  bool // the last frame was sent
 
 	ready *batch // frames that were not sent yet; nil: none
@@ -35,6 +33,12 @@ type Call struct {
 	credit  int64 // bytes of output, with their offsets, that may be sent
 	granted chan struct{}
 	duplex  *Duplex // nil unless the call is a two-way stream
+	isCut   bool    // the host has canceled the call, the session has ended, or the call is over
+
+	// Only some calls need these two, so the first use makes them.
+	context context.Context // nil before the first use
+	cancel  func()
+	done    chan struct{} // closed when the call is cut; nil before the first use
 }
 
 // batchSize is how many bytes of frames a call collects before it sends them.
@@ -74,8 +78,53 @@ func (c *Call) serve(handle Handler) {
 	handle(c)
 }
 
-// Context returns a context that ends when the host cancels the call or the session ends.
-func (c *Call) Context() context.Context { return c.context }
+// Context returns a context that ends when the host cancels the call, the session ends or the call is over.
+func (c *Call) Context() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.context == nil {
+		c.context, c.cancel = context.WithCancel(context.Background())
+		if c.isCut {
+			c.cancel()
+		}
+	}
+	return c.context
+}
+
+// Done returns a channel that is closed when the context of the call would end.
+func (c *Call) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.isCut {
+			close(c.done)
+		}
+	}
+	return c.done
+}
+
+// cut ends the context of the call.
+func (c *Call) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isCut {
+		return
+	}
+	c.isCut = true
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if c.done != nil {
+		close(c.done)
+	}
+}
+
+func (c *Call) wasCut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isCut
+}
 
 // Answer ends the call with a status and a body of at most MaxAnswer bytes.
 func (c *Call) Answer(status int, body []byte) {
@@ -92,7 +141,7 @@ func (c *Call) Begin(status int) error {
 // returns the number of bytes: at most MaxOutput, and 0 if there are none or the host has granted no credit for them.
 // Once many frames are ready, Output sends them itself.
 func (c *Call) Output(stream Stream, source Source, offset int64) (int, error) {
-	if c.context.Err() != nil {
+	if c.wasCut() {
 		return 0, ErrOver
 	}
 	credit := c.Credit()
@@ -126,7 +175,7 @@ func (c *Call) Flush() error {
 		return nil
 	}
 	defer c.drop()
-	if c.context.Err() != nil {
+	if c.wasCut() {
 		return ErrOver
 	}
 	return c.session.write(c.ready.bytes[:c.ready.length])
@@ -148,7 +197,7 @@ func (c *Call) finish(kind byte, first, body []byte) {
 		c.duplex.stop()
 	}
 	defer c.drop()
-	wasCanceled := c.context.Err() != nil
+	wasCanceled := c.wasCut()
 	c.session.close(c)
 	if wasCanceled {
 		kind, first, body = KindBroken, nil, nil

@@ -46,7 +46,7 @@ func (d *Duplex) isOver() bool {
 	case <-d.over:
 		return true
 	default:
-		return d.call.context.Err() != nil
+		return d.call.wasCut()
 	}
 }
 
@@ -69,7 +69,7 @@ func (d *Duplex) Read(p []byte) (int, error) {
 		select {
 		case <-d.input.arrived:
 		case <-d.over:
-		case <-d.call.context.Done():
+		case <-d.call.Done():
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (d *Duplex) Write(p []byte) (sent int, err error) {
 		select {
 		case <-d.call.granted:
 		case <-d.over:
-		case <-d.call.context.Done():
+		case <-d.call.Done():
 		}
 	}
 	return sent, d.call.Flush()

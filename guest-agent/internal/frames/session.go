@@ -1,9 +1,10 @@
 package frames
 
 import (
-	"context"
 	"encoding/binary"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 
 	"sandbar/guest-agent/internal/workers"
@@ -34,8 +35,7 @@ func Serve(listener Listener, handle, refuse Handler) error {
 type session struct {
 	stream  io.ReadWriteCloser
 	writing sync.Mutex // held during a write, so that no frame is cut by another
-	context context.Context
-	last    uint32 // id of the last request. Only the reader uses it
+	last    uint32     // id of the last request. Only the reader uses it
 
 	mu    sync.Mutex
 	calls map[uint32]*Call // the open calls
@@ -43,10 +43,9 @@ type session struct {
 
 // serve reads frames until the session ends or the host breaks the protocol. It cancels the calls that are open then.
 func serve(stream io.ReadWriteCloser, handle, refuse Handler) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	s := &session{stream: stream, calls: make(map[uint32]*Call)}
+	defer s.cutAll()
 	defer stream.Close()
-	s := &session{stream: stream, context: ctx, calls: make(map[uint32]*Call)}
 	var space [headerSize]byte
 	for {
 		h, err := readHeader(stream, &space)
@@ -86,7 +85,6 @@ func (s *session) request(h header, handle, refuse Handler) error {
 	if err := call.parseRequest(payload); err != nil {
 		return err
 	}
-	call.context, call.cancel = context.WithCancel(s.context)
 	s.mu.Lock()
 	tooMany := len(s.calls) >= maxCalls
 	s.calls[h.id] = call
@@ -124,7 +122,7 @@ func (s *session) credit(h header) error {
 func (s *session) cancel(h header) error {
 	call, err := s.find(h.id)
 	if call != nil {
-		call.cancel()
+		call.cut()
 	}
 	return err
 }
@@ -165,12 +163,22 @@ func (s *session) findInput(id uint32) (*input, error) {
 	return call.duplex.input, nil
 }
 
+// cutAll cancels the open calls. It is called when the session reads no more frames, so no other call follows.
+func (s *session) cutAll() {
+	s.mu.Lock()
+	open := slices.Collect(maps.Values(s.calls))
+	s.mu.Unlock()
+	for _, call := range open {
+		call.cut()
+	}
+}
+
 // close removes an ended call, so that the host may start another one as soon as it has the last frame.
 func (s *session) close(c *Call) {
 	s.mu.Lock()
 	delete(s.calls, c.id)
 	s.mu.Unlock()
-	c.cancel()
+	c.cut()
 }
 
 // write sends whole frames.

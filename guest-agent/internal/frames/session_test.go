@@ -236,3 +236,32 @@ func TestTheEndOfASessionEndsItsCalls(t *testing.T) {
 		<-ended
 	}
 }
+
+// A handler may ask for its context before or after the end of the session, or of its call.
+func TestACallHearsOfItsEndBeforeAndAfter(t *testing.T) {
+	begun, ended := make(chan struct{}), make(chan struct{})
+	h := open(t, func(c *Call) {
+		if c.Path == "/over" {
+			context := c.Context()
+			c.Answer(200, nil)
+			<-context.Done()
+		} else {
+			context, done := c.Context(), c.Done()
+			begun <- struct{}{}
+			<-context.Done()
+			<-done
+		}
+		<-(&Call{isCut: true}).Context().Done()
+		<-(&Call{isCut: true}).Done()
+		ended <- struct{}{}
+	})
+	h.send(requestOf(1, "GET /over", ""))
+	h.expect(KindAnswer, 1, status(200))
+	<-ended
+	h.send(requestOf(2, "GET /", ""), requestOf(3, "GET /", ""))
+	<-begun
+	<-begun
+	_ = h.Close()
+	<-ended
+	<-ended
+}

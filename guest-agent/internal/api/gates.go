@@ -1,0 +1,25 @@
+// Nearly always the gates are open. Then a call passes them without its context, which it would have to make first.
+
+package api
+
+import (
+	"sandbar/guest-agent/internal/frames"
+	"sandbar/guest-agent/internal/freeze"
+)
+
+// await waits until the gate is open. It returns an error if the call is cut first.
+func await(c *frames.Call, gate *freeze.Gate) error {
+	if err := enter(c, gate); err != nil {
+		return err
+	}
+	gate.Leave()
+	return nil
+}
+
+// enter waits until the gate is open, and enters. If it returns an error, because the call was cut, it has not entered.
+func enter(c *frames.Call, gate *freeze.Gate) error {
+	if gate.Enter() {
+		return nil
+	}
+	return gate.EnterOpen(c.Context())
+}
