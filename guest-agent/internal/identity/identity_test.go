@@ -252,15 +252,17 @@ func FuzzSuperblock(f *testing.F) {
 	})
 }
 
-func TestFilesOfAWarmUpAreAsBeforeOrEmpty(t *testing.T) {
+func TestAWarmUpChangesOnlyFilesThatWereEmptyOrMissing(t *testing.T) {
 	root := t.TempDir()
 	for _, folder := range []string{"/etc", "/var/lib/sandbar"} {
 		if err := os.MkdirAll(root+folder, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(root+hostsPath, []byte("127.0.0.1\tlocalhost\n"), 0o644); err != nil {
-		t.Fatal(err)
+	for path, text := range map[string]string{hostsPath: "127.0.0.1\tlocalhost\n", machineIDPath: ""} {
+		if err := os.WriteFile(root+path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	request, err := parse(t, validRequest())
 	if err != nil {
@@ -269,10 +271,13 @@ func TestFilesOfAWarmUpAreAsBeforeOrEmpty(t *testing.T) {
 	warmUpFiles(root, request, false)
 	inodes := map[string]os.FileInfo{}
 	for _, file := range identityFiles {
-		want := ""
-		if file.path == hostsPath {
-			want = "127.0.0.1\tlocalhost\n"
-		}
+		want := map[string]string{
+			hostnamePath:  "m-1\n",
+			hostsPath:     "127.0.0.1\tlocalhost\n",
+			machineIDPath: "0195a1b2c3d47890abcdef0123456789\n",
+			resolvPath:    "nameserver 10.1.0.1\n",
+			recordPath:    "0195a1b2-c3d4-7890-abcd-ef0123456789\n",
+		}[file.path]
 		info, err := os.Stat(root + file.path)
 		if got := content(t, root+file.path); err != nil || got != want || info.Mode().Perm() != file.mode {
 			t.Errorf("%s: %q, %v, %v", file.path, got, info, err)

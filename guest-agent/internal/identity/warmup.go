@@ -17,9 +17,9 @@ import (
 // errIdentified refuses a warm-up on a machine that has an identity.
 var errIdentified = fault.New(fault.Conflict, "the machine has an identity")
 
-// WarmUp runs the steps of Apply and undoes them. Afterwards the machine has no identity and no address, its files
-// have nothing of the request, no packet was sent, and the link is down. The error is a conflict if the machine has an
-// identity.
+// WarmUp runs the steps of Apply and undoes them. Afterwards the machine has no identity and no address, only files that
+// were empty have values of the request, no packet was sent, and the link is down. The error is a conflict if the machine
+// has an identity.
 func (i *Identity) WarmUp(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -82,9 +82,10 @@ func (n *network) warmUp(link *nic) error {
 	return errors.Join(changes.send(), undo.send())
 }
 
-// warmUpFiles writes the files of an identity and restores their old content. A file that did not exist stays as an
-// empty file, because the real identity can overwrite it much faster than it could create it. Deleted secrets stay
-// deleted; the real identity would delete them too. It returns the errors of the first step.
+// warmUpFiles writes the files of an identity and restores their old content. A file that was empty or missing keeps the
+// values of the warm-up: the real identity overwrites them in place, which is much faster than to create the file and to
+// find room for it on the disk. Deleted secrets stay deleted; the real identity would delete them too. It returns the
+// errors of the first step.
 func warmUpFiles(root string, request *Request, isClean bool) (failures []error) {
 	var before [len(identityFiles)][]byte
 	for i, file := range identityFiles {
@@ -92,7 +93,9 @@ func warmUpFiles(root string, request *Request, isClean bool) (failures []error)
 	}
 	failures = writeFiles(root, request, isClean)
 	for i, file := range identityFiles {
-		_, _ = overwrite(root+file.path, string(before[i]), uint32(file.mode))
+		if len(before[i]) > 0 {
+			_, _ = overwrite(root+file.path, string(before[i]), uint32(file.mode))
+		}
 	}
 	return failures
 }

@@ -104,7 +104,7 @@ export interface Guest {
    */
   checkBare(): Promise<void>;
   /**
-   * Warms the guest up: runs the identity step and one job for practice, which leaves no trace. After that an emulating
+   * Warms the guest up: runs the identity step and one job for practice, and undoes both. After that an emulating
    * QEMU has translated the code of both, so the first real identity step and job are fast. Rejects with `conflict`
    * after {@link setIdentity}.
    */
