@@ -3,6 +3,10 @@
 // failed, and not that there is a bug.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
+import type { App } from '../src/app.ts';
+import { toServiceError } from '../src/http/errors.ts';
+import { attachVolume, detachVolume } from '../src/volumes/attach.ts';
+import { type DatabaseFailure, runWithFate } from './support/dying.ts';
 import { checkAll } from './support/in-order.ts';
 import { begin, createRows } from './support/operations-under-way.ts';
 import type { Kind } from './support/pairs-table.ts';
@@ -17,7 +21,7 @@ const bed = await startTestBed({
   replicas: 2,
   timing: { claimTtlMs: 60_000, claimRenewMs: 30_000, retryMs: { first: 1_000_000, longest: 1_000_000 } },
 });
-const { api, host } = bed;
+const { api, host, accountId } = bed;
 const { db } = bed.plane.app;
 const scenes = createScenes(bed);
 const ROWS = createRows(api, scenes);
@@ -60,6 +64,62 @@ describe('a request that waits for an operation', () => {
       assert.equal((await operationRow(operation.id))?.error_code, null);
       await checkAll(bed);
       await scenes.clear(scene);
+    });
+  }
+});
+
+const FAILURES: [string, DatabaseFailure][] = [
+  ['rolls back because of a parallel transaction', { sqlstate: '40001' }],
+  ['has a full disk', { sqlstate: '53100' }],
+  ['has no memory', { sqlstate: '53200' }],
+  ['does not get a lock in time', { sqlstate: '55P03' }],
+  ['cancels a statement', { sqlstate: '57014' }],
+  ['cannot read its disk', { sqlstate: '58030' }],
+  ['breaks a TLS connection', { connection: Object.assign(new Error('bad record mac'), { code: 'ERR_SSL_BAD_MAC' }) }],
+  ['sends what pg does not expect', { connection: new Error('Received unexpected dataRow message from backend.') }],
+];
+/** What clients may be told, and what is written into the operation. */
+const TOLD: readonly (string | null | undefined)[] = ['database_unavailable', 'fleet_capacity'];
+
+const holderOf = async (volume: string) =>
+  (await db.selectFrom('volumes').select('machine_id').where('id', '=', volume).executeTakeFirstOrThrow()).machine_id;
+
+describe('a database that fails at any statement of an attach and a detach', () => {
+  for (const [how, fate] of FAILURES) {
+    it(`and ${how}: it is told, nothing is undone, and a retry finishes it`, async () => {
+      const [machine, volume] = [await scenes.makeMachine(), await scenes.makeVolume()];
+      const changes = {
+        attach: (app: App) => attachVolume(app, accountId, volume, { machine_id: machine }),
+        detach: (app: App) => detachVolume(app, accountId, volume),
+      };
+      const isMet = { attach: true, detach: true };
+      for (let at = 1; isMet.attach || isMet.detach; at++) {
+        for (const [kind, change] of Object.entries(changes) as [keyof typeof changes, typeof changes.attach][]) {
+          let error: unknown;
+          isMet[kind] = await runWithFate(bed.plane.app, { fate, at }, (own) =>
+            change(own).catch((thrown: unknown) => {
+              error = thrown;
+            }),
+          );
+          const where = `${kind}, step ${at}: ${error}`;
+          if (error !== undefined) assert(TOLD.includes(toServiceError(error).code), where);
+          const [left] = await db
+            .selectFrom('operations')
+            .selectAll()
+            .where('volume_id', '=', volume)
+            .orderBy('created_at', 'desc')
+            .limit(1)
+            .execute();
+          assert.notEqual(left?.undoing, true, where);
+          if (left?.finished_at === null) assert(TOLD.includes(left.error_code), `${where}, ${left.error_code}`);
+          const wanted = kind === 'attach' ? machine : null;
+          if ((await holderOf(volume)) !== wanted) {
+            await change(second.app).catch((thrown: unknown) => assert.fail(`${where}, then ${thrown}`));
+          }
+          assert.equal(await holderOf(volume), wanted, where);
+        }
+      }
+      await checkAll(bed);
     });
   }
 });

@@ -1,7 +1,7 @@
 // What clients are told when the database fails. The text is the same for a request that fails itself and for one that
 // waits for an operation whose attempt failed.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { CommitUnknown, isDatabaseAway, isDatabaseFull, isTransactionConflict } from './failures.ts';
+import { CommitUnknown, isDatabaseAway, isDatabaseFailure, isDatabaseFull, isTransactionConflict } from './failures.ts';
 
 /** Returns what clients are told about a failure of the database. Returns undefined for every other error. */
 export function refusalOfDatabase(error: unknown): ServiceError | undefined {
@@ -23,6 +23,10 @@ export function refusalOfDatabase(error: unknown): ServiceError | undefined {
     const detail =
       'The service has no disk space left: a fleet limit, not an account quota. Free some, or retry later.';
     return new ServiceError('fleet_capacity', detail, { retryAfterSec: 60, cause: error });
+  }
+  if (isDatabaseFailure(error)) {
+    const detail = 'The database cannot do this now. Retry later.';
+    return new ServiceError('database_unavailable', detail, { retryAfterSec: 5, cause: error });
   }
   return undefined;
 }

@@ -37,7 +37,7 @@ export type Definition = {
   undo?: Act<unknown>;
   /**
    * Returns true for errors after which the attempt is undone. After other errors it is repeated later. Without this
-   * function every error leads to an undo, except a lost claim or an unreachable database.
+   * function every error leads to an undo. A lost claim and a failure of the database never do.
    */
   isRefusal?: (error: unknown, operation: OperationRow) => boolean;
   /** What to do after a crash of the process that performed the operation: undo it, or (by default) repeat it. */

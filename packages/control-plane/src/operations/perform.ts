@@ -9,7 +9,7 @@
 //        \--fails--> due again after a pause, still undoing
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
-import { isDatabaseAway } from '../db/failures.ts';
+import { isDatabaseFailure } from '../db/failures.ts';
 import type { MachineRow, OperationRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { freeKeyOf } from '../idempotency/keys.ts';
@@ -48,8 +48,7 @@ export async function performClaimed(
 async function attemptClaimed(app: App, claimed: Claimed, machine?: MachineRow): Promise<MachineRow | undefined> {
   const { operation } = claimed;
   if (operation.attempts === 1) app.metrics.operationsStarted.inc({ kind: operation.kind });
-  const row =
-    machine ?? (operation.machine_id === null ? undefined : await getMachineRow(app.db, operation.machine_id));
+  const row = machine ?? (await readMachine(app, claimed));
   const work: Work = { claimed, operation, machine: row };
   if (operation.kind === 'expire') throw new Error('An expiry is performed as the operation that it becomes.');
   const definition = OPERATIONS[operation.kind];
@@ -65,11 +64,20 @@ async function attemptClaimed(app: App, claimed: Claimed, machine?: MachineRow):
   return record(app, work, definition.act, outcome).catch((error: unknown) => postpone(app, claimed, error));
 }
 
+async function readMachine(app: App, claimed: Claimed): Promise<MachineRow | undefined> {
+  const { operation } = claimed;
+  if (operation.machine_id === null) return undefined;
+  return getMachineRow(app.db, operation.machine_id).catch((error: unknown) =>
+    // The refusal that is being undone stays in the row, for those who wait for the end.
+    postpone(app, claimed, error, operation.undoing ? refusalOf(operation) : error),
+  );
+}
+
 const mustUndo = ({ undoing, attempts }: OperationRow, { afterCrash }: Definition): boolean =>
   undoing || (attempts > 1 && afterCrash === 'undo');
 
 const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown, operation: OperationRow): boolean =>
-  !(error instanceof ClaimLost) && !isDatabaseAway(error) && isRefusal(error, operation);
+  !(error instanceof ClaimLost) && !isDatabaseFailure(error) && isRefusal(error, operation);
 
 /** Undoes the operation and then throws `refusal`, the reason for the undo. */
 async function undo(app: App, definition: Definition, work: Work, refusal: ServiceError): Promise<never> {
