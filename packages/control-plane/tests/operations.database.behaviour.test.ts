@@ -3,10 +3,12 @@
 // failed, and not that there is a bug.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
+import { sql } from 'kysely';
 import type { App } from '../src/app.ts';
 import { toServiceError } from '../src/http/errors.ts';
+import { joinOperation } from '../src/operations/wait.ts';
 import { attachVolume, detachVolume } from '../src/volumes/attach.ts';
-import { type DatabaseFailure, runWithFate } from './support/dying.ts';
+import { type DatabaseFailure, type Fate, runWithFate } from './support/dying.ts';
 import { checkAll } from './support/in-order.ts';
 import { begin, createRows } from './support/operations-under-way.ts';
 import type { Kind } from './support/pairs-table.ts';
@@ -71,15 +73,22 @@ describe('a request that waits for an operation', () => {
 const FAILURES: [string, DatabaseFailure][] = [
   ['rolls back because of a parallel transaction', { sqlstate: '40001' }],
   ['has a full disk', { sqlstate: '53100' }],
-  ['has no memory', { sqlstate: '53200' }],
   ['does not get a lock in time', { sqlstate: '55P03' }],
-  ['cancels a statement', { sqlstate: '57014' }],
   ['cannot read its disk', { sqlstate: '58030' }],
   ['breaks a TLS connection', { connection: Object.assign(new Error('bad record mac'), { code: 'ERR_SSL_BAD_MAC' }) }],
   ['sends what pg does not expect', { connection: new Error('Received unexpected dataRow message from backend.') }],
 ];
 /** What clients may be told, and what is written into the operation. */
 const TOLD: readonly (string | null | undefined)[] = ['database_unavailable', 'fleet_capacity'];
+
+const latestOperation = (volume: string) =>
+  db
+    .selectFrom('operations')
+    .selectAll()
+    .where('volume_id', '=', volume)
+    .orderBy('created_at', 'desc')
+    .limit(1)
+    .executeTakeFirst();
 
 const holderOf = async (volume: string) =>
   (await db.selectFrom('volumes').select('machine_id').where('id', '=', volume).executeTakeFirstOrThrow()).machine_id;
@@ -103,13 +112,7 @@ describe('a database that fails at any statement of an attach and a detach', () 
           );
           const where = `${kind}, step ${at}: ${error}`;
           if (error !== undefined) assert(TOLD.includes(toServiceError(error).code), where);
-          const [left] = await db
-            .selectFrom('operations')
-            .selectAll()
-            .where('volume_id', '=', volume)
-            .orderBy('created_at', 'desc')
-            .limit(1)
-            .execute();
+          const left = await latestOperation(volume);
           assert.notEqual(left?.undoing, true, where);
           if (left?.finished_at === null) assert(TOLD.includes(left.error_code), `${where}, ${left.error_code}`);
           const wanted = kind === 'attach' ? machine : null;
@@ -119,6 +122,45 @@ describe('a database that fails at any statement of an attach and a detach', () 
           assert.equal(await holderOf(volume), wanted, where);
         }
       }
+      await checkAll(bed);
+    });
+  }
+});
+
+describe('a database that fails while the refusal of the host is recorded', () => {
+  const FATES: [string, Fate | DatabaseFailure][] = [
+    ['rolls back because of a parallel transaction', { sqlstate: '40001' }],
+    ['breaks the connection', { connection: new Error('The connection broke.') }],
+    ['loses an answer', 'loses the answer'],
+  ];
+  for (const [how, fate] of FATES) {
+    it(`and ${how}: the refusal is told only when nothing is done after it`, async () => {
+      const [machine, volume] = [await scenes.makeMachine(), await scenes.makeVolume()];
+      const attaching = (app: App) => attachVolume(app, accountId, volume, { machine_id: machine });
+      const told = new Set<string>();
+      for (let at = 1, isMet = true; isMet; at++) {
+        host.stuck.add(volume);
+        let code = 'none';
+        isMet = await runWithFate(bed.plane.app, { fate, at }, (own) =>
+          attaching(own).catch((error: unknown) => {
+            code = toServiceError(error).code;
+          }),
+        );
+        told.add(code);
+        host.stuck.clear();
+        // A process that does not know whether its operation was inserted leaves it claimed.
+        await sql`update operations set claim_expires_at = now() where finished_at is null`.execute(db);
+        const left = await latestOperation(volume);
+        const mayBeDone = left?.finished_at === null && !left.undoing;
+        assert(code !== 'conflict' || !mayBeDone, `step ${at}: it was refused, and can still be done`);
+        if (left?.finished_at === null && left.undoing) {
+          await joinOperation(second.app, left.id, performance.now() + 60_000).catch(() => undefined);
+        }
+        await attaching(second.app);
+        await detachVolume(second.app, accountId, volume);
+      }
+      for (const code of told) assert(code === 'conflict' || code === 'host_unavailable' || TOLD.includes(code), code);
+      assert(told.has('conflict'));
       await checkAll(bed);
     });
   }

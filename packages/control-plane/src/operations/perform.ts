@@ -79,17 +79,20 @@ const mustUndo = ({ undoing, attempts }: OperationRow, { afterCrash }: Definitio
 const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown, operation: OperationRow): boolean =>
   !(error instanceof ClaimLost) && !isDatabaseFailure(error) && isRefusal(error, operation);
 
-/** Undoes the operation and then throws `refusal`, the reason for the undo. */
+/**
+ * Undoes the operation and then throws `refusal`, the reason for the undo. Throws another error when the decision could
+ * not be recorded. Then nobody may be told of the refusal, because the next attempt may succeed.
+ */
 async function undo(app: App, definition: Definition, work: Work, refusal: ServiceError): Promise<never> {
   const { claimed } = work;
   let { operation } = work;
   const undoing = definition.undo;
   if (!undoing) throw new Error(`The ${work.operation.kind} operation cannot be undone.`);
+  if (!operation.undoing) {
+    const columns = { undoing: true, last_error: refusal.message, error_code: refusal.code };
+    operation = await updateClaimed(app.db, claimed, columns).catch((error: unknown) => postpone(app, claimed, error));
+  }
   try {
-    if (!operation.undoing) {
-      const columns = { undoing: true, last_error: refusal.message, error_code: refusal.code };
-      operation = await updateClaimed(app.db, claimed, columns);
-    }
     const outcome = await undoing.run(app, { ...work, operation });
     await record(app, { ...work, operation }, undoing, outcome, refusal);
   } catch (error) {
