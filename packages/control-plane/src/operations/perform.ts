@@ -57,7 +57,7 @@ async function attemptClaimed(app: App, claimed: Claimed, machine?: MachineRow):
   try {
     outcome = await definition.act.run(app, work);
   } catch (error) {
-    if (definition.undo && mayUndo(definition, error, operation))
+    if (definition.undo && mayUndo(definition, error, work))
       return undo(app, definition, { ...work, cause: error }, toRefusal(error));
     return postpone(app, claimed, error);
   }
@@ -76,8 +76,8 @@ async function readMachine(app: App, claimed: Claimed): Promise<MachineRow | und
 const mustUndo = ({ undoing, attempts }: OperationRow, { afterCrash }: Definition): boolean =>
   undoing || (attempts > 1 && afterCrash === 'undo');
 
-const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown, operation: OperationRow): boolean =>
-  !(error instanceof ClaimLost) && !isDatabaseFailure(error) && isRefusal(error, operation);
+const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown, work: Work): boolean =>
+  !(error instanceof ClaimLost) && !isDatabaseFailure(error) && isRefusal(error, work);
 
 /**
  * Undoes the operation and then throws `refusal`, the reason for the undo. Throws another error when the decision could
