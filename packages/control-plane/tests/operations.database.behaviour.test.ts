@@ -165,3 +165,29 @@ describe('a database that fails while the refusal of the host is recorded', () =
     });
   }
 });
+
+describe('a statement with a bug', () => {
+  it('in an attach is a 500 that keeps its cause for the log, and the attach is undone', async () => {
+    const [machine, volume] = [await scenes.makeMachine(), await scenes.makeVolume()];
+    const undone: number[] = [];
+    for (let at = 1, isMet = true; isMet; at++) {
+      let error: unknown;
+      isMet = await runWithFate(bed.plane.app, { fate: { sqlstate: '42P01' }, at }, (own) =>
+        attachVolume(own, accountId, volume, { machine_id: machine }).catch((thrown: unknown) => {
+          error = thrown;
+        }),
+      );
+      const left = await latestOperation(volume);
+      if (error !== undefined && toServiceError(error).code === 'internal_error' && left?.undoing) {
+        undone.push(at);
+        assert.match(String((error as Error).cause), /The test says so/);
+        assert.deepEqual([left.finished_at === null, left.error_code], [false, 'internal_error']);
+        assert.equal(await holderOf(volume), null);
+      }
+      await attachVolume(second.app, accountId, volume, { machine_id: machine });
+      await detachVolume(second.app, accountId, volume);
+    }
+    assert(undone.length > 0);
+    await checkAll(bed);
+  });
+});
