@@ -23,7 +23,6 @@ import {
   vmRecords,
 } from './support/host.ts';
 import {
-  call,
   createMachine,
   destroyMachine,
   expectStatus,
@@ -35,6 +34,7 @@ import {
   sh,
   startExec,
   until,
+  untilItTakesJobs,
   waitForExec,
 } from './support/service.ts';
 
@@ -63,12 +63,7 @@ describe('re-adoption', {
       const before = machines.map(factsOf);
       await restart(names, signal);
       // A new control plane answers requests before it has reached the agent. Until then execs are 503.
-      await until('the machines answer', async () => {
-        const answers = await Promise.all(
-          machines.map(({ id }) => call('POST', `/v1/machines/${id}/execs`, { command: 'true' })),
-        );
-        return answers.every(({ status }) => status === 201);
-      });
+      for (const { id } of machines) await untilItTakesJobs(id);
       assert.deepEqual(machines.map(factsOf), before);
       for (const { id } of machines) assert.equal((await getMachine(id)).state, 'running');
 
@@ -107,7 +102,8 @@ describe('re-adoption', {
     const machine = await createMachine({ memory_mb: 1024, rootfs_size_gb: 10 });
     try {
       assert.ok(before.includes(vmOf(machine.id).vmId), 'the machine is a clone that was in the pool before the kills');
-      assert.equal((await sh(machine.id, 'hostname')).stdout.trim(), `m-${machine.id.slice(-12)}`);
+      const [hostname, machineId] = (await sh(machine.id, 'hostname; cat /etc/machine-id')).stdout.trim().split('\n');
+      assert.equal(hostname, `m-${machineId?.slice(-12)}`);
     } finally {
       await destroyMachine(machine.id);
     }

@@ -98,24 +98,69 @@ func (s *server) putIdentity(c *frames.Call) {
 	})
 }
 
-// lease gives the machine randomness and its network settings before its identity. It takes the same request as PUT
-// /identity.
+// leaseBody tells the host that the lease has set the names too, so that it can be claimed. Older agents have no such
+// field.
+type leaseBody struct {
+	HasNames bool `json:"has_names"`
+}
+
+// lease gives the machine all of an identity but the machine id. It takes the same request as PUT /identity.
 func (s *server) lease(c *frames.Call) {
-	s.identify(c, s.Identity.Lease)
-}
-
-// warmUp warms up the code of PUT /identity. It takes the same request, applies it and undoes it at once.
-func (s *server) warmUp(c *frames.Call) {
-	s.identify(c, s.Identity.WarmUp)
-}
-
-func (s *server) identify(c *frames.Call, apply func(*identity.Request) error) {
 	request, err := identity.ParseRequest(c.Body)
+	if err == nil {
+		err = s.Identity.Lease(request)
+	}
 	if err != nil {
 		answerError(c, err)
 		return
 	}
-	if err := apply(request); err != nil {
+	answer(c, statusOK, leaseBody{HasNames: true})
+}
+
+// claim makes the lease the machine's identity.
+func (s *server) claim(c *frames.Call) {
+	request, err := identity.ParseClaim(c.Body)
+	if err == nil {
+		err = s.applyClaim(c, request)
+	}
+	if err != nil {
+		answerError(c, err)
+		return
+	}
+	answer(c, statusOK, struct{}{})
+}
+
+func (s *server) applyClaim(c *frames.Call, request *identity.Request) error {
+	if s.Identity.MachineID() == "" {
+		if err := s.Jobs.DeleteAll(); err != nil { // the warm-up job, when the host did not delete it itself
+			return err
+		}
+	}
+	if err := s.Gate.Await(c.Context()); err != nil {
+		return err
+	}
+	if err := s.Identity.Claim(request); err != nil {
+		return err
+	}
+	return s.Modprobe.Allow()
+}
+
+// warmUp warms up the code of PUT /identity. It takes the same request, applies it and undoes it at once.
+func (s *server) warmUp(c *frames.Call) {
+	s.identify(c, func(request *identity.Request) error {
+		if err := s.Identity.WarmUp(request); err != nil {
+			return err
+		}
+		return s.Modprobe.WarmUp()
+	})
+}
+
+func (s *server) identify(c *frames.Call, apply func(*identity.Request) error) {
+	request, err := identity.ParseRequest(c.Body)
+	if err == nil {
+		err = apply(request)
+	}
+	if err != nil {
 		answerError(c, err)
 		return
 	}

@@ -77,6 +77,8 @@ func (s *server) handleMachine(c *frames.Call, what string) {
 		s.putIdentity(c)
 	case "POST lease":
 		s.lease(c)
+	case "POST claim":
+		s.claim(c)
 	case "POST warm-up":
 		s.warmUp(c)
 	case "GET jobs":

@@ -126,6 +126,55 @@ func identityOf(machineID string) map[string]any {
 	}
 }
 
+func TestAClaimMakesTheLeaseTheIdentity(t *testing.T) {
+	m := bootMachine(t)
+	h := newHost(t, m.port, testToken)
+	const id = "0195a1b2-c3d4-7890-abcd-ef0123456789"
+	claim := func() map[string]any {
+		return map[string]any{"machine_id": id, "time_unix_ms": time.Now().Add(time.Hour).UnixMilli()}
+	}
+	leased := identityOf("leased")
+	leased["hostname"], leased["system_id"] = "m-leased", "11111111-2222-4333-8444-555555555555"
+	h.expect(409, "POST", "/claim", claim())
+	for range 2 { // a warm-up undoes a lease, so that it cannot be claimed
+		if got := string(h.expect(200, "POST", "/lease", leased)); got != `{"has_names":true}` {
+			t.Error(got)
+		}
+		h.expect(409, "PUT", "/jobs/early", map[string]any{"command": "true"})
+		h.expect(200, "POST", "/warm-up", identityOf("warmed-up"))
+		h.expect(409, "POST", "/claim", claim())
+	}
+	h.expect(200, "POST", "/lease", leased)
+	begin := time.Now()
+	for range 2 { // the host may repeat it
+		h.expect(200, "POST", "/claim", claim())
+		t.Logf("claim in %v", time.Since(begin))
+	}
+	other := claim()
+	other["machine_id"] = "another"
+	h.expect(409, "POST", "/claim", other)
+	h.expect(409, "POST", "/lease", leased)
+	again := identityOf(id) // as after a new session
+	again["hostname"], again["system_id"] = "m-leased", "11111111-2222-4333-8444-555555555555"
+	again["time_unix_ms"] = claim()["time_unix_ms"]
+	for round := range 2 {
+		if health := string(h.expect(200, "GET", "/healthz", nil)); !strings.Contains(health, `"identity":"`+id) {
+			t.Error(health)
+		}
+		for name, c := range map[string][2]string{
+			"names":    {"hostname; cat /etc/hostname /etc/machine-id; grep -c m-leased /etc/hosts", "m-leased\nm-leased\n11111111222243338444555555555555\n1"},
+			"network":  {"cat /sys/class/net/eth0/address; ip -4 -o addr show eth0 | grep -o 'inet [0-9./]*'; cat /etc/resolv.conf", "52:54:00:00:00:07\ninet 10.0.2.15/24\nnameserver 10.0.2.3"},
+			"clock":    {fmt.Sprintf("echo $(( $(date +%%s) - %d > 3500 ))", time.Now().Unix()), "1"},
+			"modprobe": {"cat /proc/sys/kernel/modprobe", "/sbin/modprobe"},
+		} {
+			if result := h.sh(fmt.Sprint(name, round), c[0]); strings.TrimSpace(string(result.stdout)) != c[1] {
+				t.Errorf("%s: %q, want %q", name, result.stdout, c[1])
+			}
+		}
+		h.expect(200, "PUT", "/identity", again)
+	}
+}
+
 func TestMachine(t *testing.T) {
 	begin := time.Now()
 	m := bootMachine(t)

@@ -27,14 +27,15 @@ var identityFiles = [...]struct {
 	mode os.FileMode
 }{{hostnamePath, 0o644}, {hostsPath, 0o644}, {machineIDPath, 0o444}, {resolvPath, 0o644}, {recordPath, 0o600}}
 
-// writeFiles writes the identity to its files below the folder root, and returns the errors.
-func writeFiles(root string, request *Request) (failures []error) {
+// writeFiles writes the identity to its files below the folder root, and returns the errors. It also deletes the secrets
+// of another machine, unless isClean says that there are none.
+func writeFiles(root string, request *Request, isClean bool) (failures []error) {
 	try := func(err error) {
 		if err != nil {
 			failures = append(failures, err)
 		}
 	}
-	if isAnotherMachine(root, request.MachineID) {
+	if !isClean && isAnotherMachine(root, request.SystemID) {
 		for _, err := range forgetSecrets(root) {
 			try(err)
 		}
@@ -45,15 +46,15 @@ func writeFiles(root string, request *Request) (failures []error) {
 	}
 	try(setFile(root+hostnamePath, request.Hostname+"\n", 0o644))
 	try(setFile(root+hostsPath, hostsWith(string(hosts), request.Hostname), 0o644))
-	try(setFile(root+machineIDPath, systemMachineID(request.MachineID)+"\n", 0o444))
+	try(setFile(root+machineIDPath, systemMachineID(request.SystemID)+"\n", 0o444))
 	try(setFile(root+resolvPath, resolvConf(request.DNS), 0o644))
-	try(setFile(root+recordPath, request.MachineID+"\n", 0o600))
+	try(setFile(root+recordPath, request.SystemID+"\n", 0o600))
 	return failures
 }
 
-func isAnotherMachine(root, machineID string) bool {
+func isAnotherMachine(root, systemID string) bool {
 	record, err := os.ReadFile(root + recordPath)
-	return err != nil || strings.TrimSpace(string(record)) != machineID
+	return err != nil || strings.TrimSpace(string(record)) != systemID
 }
 
 // forgetSecrets deletes SSH host keys and the random seed of systemd, because two machines must not share them. The
@@ -74,12 +75,12 @@ func forgetSecrets(root string) (failures []error) {
 
 // systemMachineID returns the 32 hexadecimal digits for /etc/machine-id. A UUID gives its own digits, any other id
 // those of a hash.
-func systemMachineID(machineID string) string {
-	digits := strings.ToLower(strings.ReplaceAll(machineID, "-", ""))
+func systemMachineID(systemID string) string {
+	digits := strings.ToLower(strings.ReplaceAll(systemID, "-", ""))
 	if raw, err := hex.DecodeString(digits); err == nil && len(raw) == 16 {
 		return digits
 	}
-	hash := sha256.Sum256([]byte(machineID))
+	hash := sha256.Sum256([]byte(systemID))
 	return hex.EncodeToString(hash[:16])
 }
 

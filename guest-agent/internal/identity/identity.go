@@ -20,6 +20,7 @@ const minEntropy = 32
 // Request is the identity that the host sends.
 type Request struct {
 	MachineID  string   `json:"machine_id"`
+	SystemID   string   `json:"system_id"` // gives /etc/machine-id; the default is MachineID
 	Hostname   string   `json:"hostname"`
 	Address    string   `json:"address"`
 	Gateway    string   `json:"gateway"`
@@ -41,6 +42,9 @@ func ParseRequest(body []byte) (*Request, error) {
 			return nil, invalid("the body is not an identity: " + err.Error())
 		}
 	}
+	if request.SystemID == "" {
+		request.SystemID = request.MachineID
+	}
 	if err := request.check(); err != nil {
 		return nil, err
 	}
@@ -48,8 +52,11 @@ func ParseRequest(body []byte) (*Request, error) {
 }
 
 func (r *Request) check() error {
-	if r.MachineID == "" || strings.ContainsAny(r.MachineID, " \t\r\n\x00") {
-		return invalid("machine_id is missing or not a word")
+	if !isWord(r.MachineID) {
+		return errNoMachineID
+	}
+	if !isWord(r.SystemID) {
+		return invalid("system_id is not a word")
 	}
 	if !validHostname(r.Hostname) {
 		return invalid("hostname is not a host name")
@@ -58,7 +65,7 @@ func (r *Request) check() error {
 		return invalid("entropy is shorter than 32 bytes")
 	}
 	if r.TimeUnixMs <= 0 {
-		return invalid("time_unix_ms is missing")
+		return errNoTime
 	}
 	for _, server := range r.DNS {
 		if _, err := netip.ParseAddr(server); err != nil {
@@ -67,6 +74,15 @@ func (r *Request) check() error {
 	}
 	_, err := r.network()
 	return err
+}
+
+var (
+	errNoMachineID = invalid("machine_id is missing or not a word")
+	errNoTime      = invalid("time_unix_ms is missing")
+)
+
+func isWord(text string) bool {
+	return text != "" && !strings.ContainsAny(text, " \t\r\n\x00")
 }
 
 func validHostname(name string) bool {
@@ -96,6 +112,9 @@ type Identity struct {
 	link    *nic       // nil: not looked for yet
 	lease   *lease     // nil: none
 	current machineID
+
+	rootBytes uint64 // size of the root disk that the root file system is known to fill; 0: not known
+	isClean   bool   // no secrets of another machine are on the disk, because they were deleted before the identity
 }
 
 // New returns an Identity to which no machine identity has been applied yet.
@@ -117,8 +136,8 @@ type step struct {
 }
 
 // Apply gives the machine the identity of the request. It adds the randomness first, so that no later step can use
-// random numbers that another clone uses too. Then it sets the clock, and a bare machine mounts its root disk. A machine
-// that got its randomness and exactly these network settings by a lease keeps both. The error names the step that failed.
+// random numbers that another clone uses too. Then it sets the clock, and a bare machine mounts its root disk. What a
+// lease has set already, with the same values, stays as it is. The error names the step that failed.
 func (i *Identity) Apply(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -126,24 +145,60 @@ func (i *Identity) Apply(request *Request) error {
 	if err != nil {
 		return err
 	}
-	steps := []step{
-		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
-		{"hostname", func() error { return setHostname(request.Hostname) }},
-		{"root disk", i.system.MountRoot},
-		{"resize", func() error { return growRoot(i.system.RootDevice(), request.DiskBytes) }},
+	isFirst := i.MachineID() == ""
+	hasNetwork := isFirst && i.lease.hasNetworkOf(request)
+	hasNames := isFirst && i.lease.hasNamesOf(request)
+	var steps []step
+	if !hasNetwork {
+		steps = append(steps, step{"entropy", func() error { return mixEntropy(request.Entropy) }})
 	}
-	if i.MachineID() != "" || !i.lease.covers(request) {
-		steps = append([]step{{"entropy", func() error { return mixEntropy(request.Entropy) }}}, steps...)
+	steps = append(steps, i.clockStep(request))
+	if !hasNames {
+		steps = append(steps, step{"hostname", func() error { return setHostname(request.Hostname) }})
+	}
+	steps = append(steps, step{"root disk", i.system.MountRoot}, i.resizeStep(request))
+	if !hasNetwork {
 		steps = append(steps, step{"network", func() error { return i.withLink(i.networkStep(request, network)) }})
 	}
 	if err := perform(steps); err != nil {
 		return err
 	}
-	for _, err := range writeFiles("", request) {
+	if !hasNames || !hasNetwork {
+		i.writeFiles(request)
+	}
+	i.begin(request)
+	return nil
+}
+
+// begin notes that programs may run from now on.
+func (i *Identity) begin(request *Request) {
+	i.isClean = false
+	i.current.store(request.MachineID)
+}
+
+func (i *Identity) clockStep(request *Request) step {
+	return step{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }}
+}
+
+// resizeStep makes the root file system fill its disk. It does nothing if that is known to be so.
+func (i *Identity) resizeStep(request *Request) step {
+	return step{"resize", func() error {
+		if i.rootBytes > 0 && request.DiskBytes <= i.rootBytes {
+			return nil
+		}
+		size, err := growRoot(i.system.RootDevice(), request.DiskBytes)
+		if err == nil {
+			i.rootBytes = size
+		}
+		return err
+	}}
+}
+
+// writeFiles writes the files of the identity, and deletes the secrets of another machine. It only logs errors.
+func (i *Identity) writeFiles(request *Request) {
+	for _, err := range writeFiles("", request, i.isClean) {
 		console.Log("identity: ", err.Error())
 	}
-	i.current.store(request.MachineID)
-	return nil
 }
 
 // IsAnother reports whether the machine has an identity and the request has another one. This happens when the machine

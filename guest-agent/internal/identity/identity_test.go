@@ -38,6 +38,7 @@ func TestRequest(t *testing.T) {
 	}
 	for field, values := range map[string][]any{
 		"machine_id":   {nil, "", "a b"},
+		"system_id":    {"a b", "\x00"},
 		"hostname":     {nil, "", "a b", "-a", "a\n", string(bytes.Repeat([]byte("a"), 65))},
 		"address":      {nil, "10.1.2.3", "10.1.2.3/33", "fd00::1/64", 7},
 		"gateway":      {"x", "fd00::1"},
@@ -73,7 +74,7 @@ func FuzzRequest(f *testing.F) {
 		if len(request.Entropy) < minEntropy || request.Hostname == "" || request.MachineID == "" {
 			t.Errorf("%+v", request)
 		}
-		if id := systemMachineID(request.MachineID); len(id) != 32 {
+		if id := systemMachineID(request.SystemID); len(id) != 32 {
 			t.Errorf("machine id %q", id)
 		}
 	})
@@ -112,7 +113,7 @@ func TestFilesFollowTheIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if failures := writeFiles(root, request); len(failures) > 0 {
+	if failures := writeFiles(root, request, false); len(failures) > 0 {
 		t.Fatal(failures)
 	}
 	for path, want := range map[string]string{
@@ -141,7 +142,7 @@ func TestSecretsOfTheSameMachineAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeFiles(root, request)
+	writeFiles(root, request, false)
 	key := root + "/etc/ssh/ssh_host_rsa_key"
 	if err := os.MkdirAll(filepath.Dir(key), 0o755); err != nil {
 		t.Fatal(err)
@@ -149,9 +150,67 @@ func TestSecretsOfTheSameMachineAreKept(t *testing.T) {
 	if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	writeFiles(root, request)
+	writeFiles(root, request, false)
 	if got := content(t, key); got != "secret" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestASystemIDNamesTheFilesOfItsMachine(t *testing.T) {
+	root := t.TempDir()
+	fields := validRequest()
+	fields["system_id"] = "11111111-2222-4333-8444-555555555555"
+	request, err := parse(t, fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(root, request, false)
+	if got := content(t, root+machineIDPath); got != "11111111222243338444555555555555\n" {
+		t.Errorf("%q", got)
+	}
+	key := root + "/etc/ssh/ssh_host_rsa_key"
+	if err := os.MkdirAll(filepath.Dir(key), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(root, request, false)
+	if got := content(t, key); got != "secret" {
+		t.Errorf("a restart of the same machine: %q", got)
+	}
+	request.SystemID = request.MachineID
+	writeFiles(root, request, true)
+	if got := content(t, key); got != "secret" {
+		t.Errorf("a disk without secrets of others: %q", got)
+	}
+	request.SystemID = "another"
+	writeFiles(root, request, false)
+	if _, err := os.Stat(key); !os.IsNotExist(err) {
+		t.Errorf("another machine has the key: %v", err)
+	}
+}
+
+func TestClaim(t *testing.T) {
+	for body, isGood := range map[string]bool{
+		`{"machine_id":"m","time_unix_ms":1}`:                   true,
+		`{"machine_id":"m","time_unix_ms":1,"disk_bytes":1024}`: true,
+		`{"machine_id":"m"}`:                                    false,
+		`{"time_unix_ms":1}`:                                    false,
+		`{"machine_id":"a b","time_unix_ms":1}`:                 false,
+		`{"machine_id":"m","time_unix_ms":-1}`:                  false,
+		`?`:                                                     false,
+	} {
+		if _, err := ParseClaim([]byte(body)); (err == nil) != isGood {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	request, _ := ParseClaim([]byte(`{"machine_id":"m","time_unix_ms":1}`))
+	if err := New(noSystem{}).Claim(request); err != errNoLease {
+		t.Errorf("without a lease: %v", err)
+	}
+	if err := Assumed("other").Claim(request); err != errIdentified {
+		t.Errorf("with an identity: %v", err)
 	}
 }
 
@@ -200,34 +259,39 @@ func FuzzSuperblock(f *testing.F) {
 	})
 }
 
-func TestFilesOfAWarmUpAreAsBeforeOrEmpty(t *testing.T) {
+func TestAWarmUpChangesOnlyFilesThatWereEmptyOrMissing(t *testing.T) {
 	root := t.TempDir()
 	for _, folder := range []string{"/etc", "/var/lib/sandbar"} {
 		if err := os.MkdirAll(root+folder, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(root+hostsPath, []byte("127.0.0.1\tlocalhost\n"), 0o644); err != nil {
-		t.Fatal(err)
+	for path, text := range map[string]string{hostsPath: "127.0.0.1\tlocalhost\n", machineIDPath: ""} {
+		if err := os.WriteFile(root+path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	request, err := parse(t, validRequest())
 	if err != nil {
 		t.Fatal(err)
 	}
-	warmUpFiles(root, request)
+	warmUpFiles(root, request, false)
 	inodes := map[string]os.FileInfo{}
 	for _, file := range identityFiles {
-		want := ""
-		if file.path == hostsPath {
-			want = "127.0.0.1\tlocalhost\n"
-		}
+		want := map[string]string{
+			hostnamePath:  "m-1\n",
+			hostsPath:     "127.0.0.1\tlocalhost\n",
+			machineIDPath: "0195a1b2c3d47890abcdef0123456789\n",
+			resolvPath:    "nameserver 10.1.0.1\n",
+			recordPath:    "0195a1b2-c3d4-7890-abcd-ef0123456789\n",
+		}[file.path]
 		info, err := os.Stat(root + file.path)
 		if got := content(t, root+file.path); err != nil || got != want || info.Mode().Perm() != file.mode {
 			t.Errorf("%s: %q, %v, %v", file.path, got, info, err)
 		}
 		inodes[file.path] = info
 	}
-	if failures := writeFiles(root, request); len(failures) > 0 {
+	if failures := writeFiles(root, request, false); len(failures) > 0 {
 		t.Fatal(failures)
 	}
 	for path, before := range inodes {

@@ -1,37 +1,48 @@
-// A clone that waits in the host's pool gets what its machine will need anyway: randomness, an address and the name
-// servers. The machine that takes the clone gets this lease too, so its identity step has less to do.
+// A clone that waits in the host's pool gets all of an identity that does not depend on its machine: randomness, an
+// address, a hostname and a system id. A machine that takes the clone claims this lease as its own identity, so that
+// only its clock has to be set.
 
 package identity
 
 import (
+	"encoding/json"
 	"slices"
-	"time"
 
-	"sandbar/guest-agent/internal/console"
+	"sandbar/guest-agent/internal/fault"
 )
 
-// lease holds the network settings that the last lease set.
+var errNoLease = fault.New(fault.Conflict, "the machine has no complete lease")
+
+// lease holds what the last lease has set.
 type lease struct {
 	address, gateway, mac string
 	mtu                   int
 	dns                   []string
+	hostname, systemID    string
 }
 
-// covers reports whether the machine has the network settings of the request already, because a lease has set them. l is
-// nil on a machine that had no lease.
-func (l *lease) covers(request *Request) bool {
+// hasNetworkOf reports whether the lease has set the network settings of the request. l is nil on a machine that had no
+// lease.
+func (l *lease) hasNetworkOf(request *Request) bool {
 	return l != nil && l.address == request.Address && l.gateway == request.Gateway && l.mac == request.MAC &&
 		l.mtu == request.MTU && slices.Equal(l.dns, request.DNS)
 }
 
-// Lease gives a machine without an identity its randomness, clock and network settings. The request's machine id and
-// hostname are only checked. A later lease replaces the network settings and adds new randomness. The error is a
-// conflict if the machine has an identity.
+// hasNamesOf reports whether the lease has set the hostname and the system id of the request.
+func (l *lease) hasNamesOf(request *Request) bool {
+	return l != nil && l.hostname == request.Hostname && l.systemID == request.SystemID
+}
+
+// Lease gives a machine without an identity everything of the request but the machine id. A later lease replaces the
+// values and adds new randomness. The error is a conflict if the machine has an identity, or no root disk yet.
 func (i *Identity) Lease(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.MachineID() != "" {
 		return errIdentified
+	}
+	if i.AwaitsDisk() {
+		return fault.New(fault.Conflict, "the machine has not mounted its root disk")
 	}
 	network, err := request.network()
 	if err != nil {
@@ -39,15 +50,53 @@ func (i *Identity) Lease(request *Request) error {
 	}
 	err = perform([]step{
 		{"entropy", func() error { return mixEntropy(request.Entropy) }},
-		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
+		i.clockStep(request),
+		{"hostname", func() error { return setHostname(request.Hostname) }},
 		{"network", func() error { return i.withLink(i.networkStep(request, network)) }},
+		i.resizeStep(request),
 	})
 	if err != nil {
 		return err
 	}
-	i.lease = &lease{request.Address, request.Gateway, request.MAC, request.MTU, slices.Clone(request.DNS)}
-	if err := setFile(resolvPath, resolvConf(request.DNS), 0o644); err != nil {
-		console.Log("lease: ", err.Error()) // the identity step tries again
+	i.lease = &lease{
+		request.Address, request.Gateway, request.MAC, request.MTU, slices.Clone(request.DNS),
+		request.Hostname, request.SystemID,
 	}
+	i.writeFiles(request)
+	return nil
+}
+
+// ParseClaim reads the JSON of a claim and checks it. A claim has the fields machine_id, time_unix_ms and disk_bytes of
+// a Request.
+func ParseClaim(body []byte) (*Request, error) {
+	// The same type as in ParseRequest: after a warm-up, the JSON package knows its fields already.
+	request := new(Request)
+	if err := json.Unmarshal(body, request); err != nil {
+		return nil, invalid("the body is not a claim: " + err.Error())
+	}
+	if !isWord(request.MachineID) {
+		return nil, errNoMachineID
+	}
+	if request.TimeUnixMs <= 0 {
+		return nil, errNoTime
+	}
+	return request, nil
+}
+
+// Claim makes the lease the identity of the machine with the given id, and sets the clock. It may be repeated. The error
+// is a conflict if the machine has another identity, or no lease.
+func (i *Identity) Claim(request *Request) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.MachineID() != "" && i.MachineID() != request.MachineID {
+		return errIdentified
+	}
+	if i.lease == nil || i.lease.hostname == "" {
+		return errNoLease
+	}
+	if err := perform([]step{i.clockStep(request), i.resizeStep(request)}); err != nil {
+		return err
+	}
+	i.begin(request)
 	return nil
 }

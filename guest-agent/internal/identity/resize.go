@@ -47,35 +47,35 @@ type geometry struct {
 }
 
 // growRoot waits until the device has at least leastBytes. Then it grows the root file system to the end of the device,
-// if that adds at least one block group.
-func growRoot(device string, leastBytes uint64) error {
+// if that adds at least one block group. It returns the size of the device in bytes.
+func growRoot(device string, leastBytes uint64) (size uint64, err error) {
 	file, err := os.Open(device)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer file.Close()
 	superblock := make([]byte, superblockSize)
 	if _, err := file.ReadAt(superblock, superblockOffset); err != nil {
-		return err
+		return 0, err
 	}
 	now, err := parseSuperblock(superblock)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	size, err := waitForSize(file, leastBytes)
+	size, err = waitForSize(file, leastBytes)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	blocks := size / now.blockSize
 	if blocks < now.blocks+now.perGroup {
-		return nil
+		return size, nil
 	}
 	root, err := os.Open("/")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer root.Close()
-	return os.NewSyscallError("EXT4_IOC_RESIZE_FS", ioctl(int(root.Fd()), ext4IocResizeFs, unsafe.Pointer(&blocks)))
+	return size, os.NewSyscallError("EXT4_IOC_RESIZE_FS", ioctl(int(root.Fd()), ext4IocResizeFs, unsafe.Pointer(&blocks)))
 }
 
 // waitForSize waits until the device has at least leastBytes and returns its size in bytes.

@@ -17,9 +17,9 @@ import (
 // errIdentified refuses a warm-up on a machine that has an identity.
 var errIdentified = fault.New(fault.Conflict, "the machine has an identity")
 
-// WarmUp runs the steps of Apply and undoes them. Afterwards the machine has no identity and no address, its files
-// have nothing of the request, no packet was sent, and the link is down. The error is a conflict if the machine has an
-// identity.
+// WarmUp runs the steps of Apply and undoes them. Afterwards the machine has no identity and no address, only files that
+// were empty have values of the request, no packet was sent, and the link is down. The error is a conflict if the machine
+// has an identity.
 func (i *Identity) WarmUp(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -31,7 +31,7 @@ func (i *Identity) WarmUp(request *Request) error {
 		return err
 	}
 	if i.lease != nil {
-		i.lease = new(lease) // covers no request, because the warm-up takes the link down
+		i.lease = new(lease) // has nothing of any request, because the warm-up undoes all of it
 	}
 	err = perform([]step{
 		{"entropy", func() error { return mixEntropy(request.Entropy) }},
@@ -43,17 +43,23 @@ func (i *Identity) WarmUp(request *Request) error {
 	if err != nil {
 		return err
 	}
-	warmUpFiles("", request)
+	if failures := warmUpFiles("", request, i.isClean); len(failures) == 0 && !i.AwaitsDisk() {
+		i.isClean = true
+	}
 	return nil
 }
 
-// warmUpResize runs the resize step without growing the root disk. It does nothing if the disk is not mounted.
+// warmUpResize runs the resize step. It does nothing if the root disk is not mounted.
 func (i *Identity) warmUpResize() error {
 	device := i.system.RootDevice()
 	if device == "" {
 		return nil
 	}
-	return growRoot(device, 0)
+	size, err := growRoot(device, 0)
+	if err == nil {
+		i.rootBytes = size
+	}
+	return err
 }
 
 // keepHostname sets the host name to its current value, to warm up the system call.
@@ -76,16 +82,20 @@ func (n *network) warmUp(link *nic) error {
 	return errors.Join(changes.send(), undo.send())
 }
 
-// warmUpFiles writes the files of an identity and restores their old content. A file that did not exist stays as an
-// empty file, because the real identity can overwrite it much faster than it could create it. Deleted secrets stay
-// deleted; the real identity would delete them too. Errors are ignored, as those of the real identity are only logged.
-func warmUpFiles(root string, request *Request) {
+// warmUpFiles writes the files of an identity and restores their old content. A file that was empty or missing keeps the
+// values of the warm-up: the real identity overwrites them in place, which is much faster than to create the file and to
+// find room for it on the disk. Deleted secrets stay deleted; the real identity would delete them too. It returns the
+// errors of the first step.
+func warmUpFiles(root string, request *Request, isClean bool) (failures []error) {
 	var before [len(identityFiles)][]byte
 	for i, file := range identityFiles {
 		before[i], _ = os.ReadFile(root + file.path)
 	}
-	_ = writeFiles(root, request)
+	failures = writeFiles(root, request, isClean)
 	for i, file := range identityFiles {
-		_, _ = overwrite(root+file.path, string(before[i]), uint32(file.mode))
+		if len(before[i]) > 0 {
+			_, _ = overwrite(root+file.path, string(before[i]), uint32(file.mode))
+		}
 	}
+	return failures
 }

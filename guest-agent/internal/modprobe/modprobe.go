@@ -4,9 +4,12 @@
 package modprobe
 
 import (
+	"io"
 	"os"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // setting is the file that names the program. When it is empty, the kernel runs no program.
@@ -16,7 +19,8 @@ const setting = "/proc/sys/kernel/modprobe"
 type Loader struct {
 	setting string
 	mu      sync.Mutex
-	program string // empty: Allow has nothing to restore
+	file    *os.File // the open setting; nil before the first Forbid
+	program string   // empty: Allow has nothing to restore
 }
 
 // New returns the loader of this machine.
@@ -30,14 +34,13 @@ func Pretended() *Loader { return &Loader{setting: os.DevNull} }
 func (l *Loader) Forbid() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	content, err := os.ReadFile(l.setting)
+	program, err := l.read()
 	if os.IsNotExist(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	program := strings.TrimSuffix(string(content), "\n")
 	if program == "" {
 		return nil // forbidden already, by this Loader or by the owner of the machine
 	}
@@ -62,7 +65,35 @@ func (l *Loader) Allow() error {
 	return nil
 }
 
-// write ends the value with a line break, because the kernel ignores a write of no bytes.
+// WarmUp forbids the program again if it is forbidden, to warm up the system call of Allow.
+func (l *Loader) WarmUp() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.program == "" {
+		return nil
+	}
+	return l.write("")
+}
+
+// read returns the present setting. It opens the file when it is called for the first time.
+func (l *Loader) read() (program string, err error) {
+	if l.file == nil {
+		if l.file, err = os.OpenFile(l.setting, os.O_RDWR, 0); err != nil {
+			return "", err
+		}
+	}
+	content := make([]byte, unix.PathMax)
+	n, err := l.file.ReadAt(content, 0)
+	if err != nil && err != io.EOF {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(content[:n]), "\n")
+	return line, nil
+}
+
+// write ends the value with a line break, because the kernel ignores a write of no bytes. It keeps the file open,
+// because under emulation an open is much slower than the write.
 func (l *Loader) write(program string) error {
-	return os.WriteFile(l.setting, []byte(program+"\n"), 0)
+	_, err := unix.Pwrite(int(l.file.Fd()), []byte(program+"\n"), 0)
+	return os.NewSyscallError("write "+l.setting, err)
 }

@@ -25,7 +25,10 @@ export const MachineSpec = Type.Object(
           "An address of the host's subnet. Left out at the first call: the host leases one, and tells it in the report.",
       }),
     ),
-    hostname: Type.String({ pattern: HOSTNAME_PATTERN }),
+    hostname: Type.String({
+      pattern: HOSTNAME_PATTERN,
+      description: 'The hostname of a machine that takes no clone from the pool. A clone keeps the one that it has.',
+    }),
     snapshot_id: Type.Optional(Uuid('Its disk begins as this snapshot of the host.')),
     root_volume_id: Type.Optional(Uuid('Its disk is this root volume, which is no volume any more then.')),
   },

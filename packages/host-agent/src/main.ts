@@ -61,6 +61,7 @@ import { Garbage } from './storage/garbage.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
 import { machineShapes } from './templates/machine-shapes.ts';
+import { SETTLE_MS } from './templates/make-template.ts';
 import { bareShapeOf } from './templates/shape.ts';
 import { Spares } from './templates/spares.ts';
 import { REQUESTS_FOR_TEMPLATE, Templates } from './templates/templates.ts';
@@ -378,6 +379,7 @@ function makeStarter(
     diskBytes: config.templateDiskMb * MIB,
     requestsForTemplate: REQUESTS_FOR_TEMPLATE,
     patience,
+    settleMs: SETTLE_MS,
     room: reserve,
     metrics,
     log,

@@ -121,6 +121,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
       runDir: join(paths.runTemplates, name),
       name,
       patience: 4,
+      settleMs: 0,
       abort: new AbortController().signal,
     };
     const making = makeTemplate(vms, place, templateKey(shape, hypervisor.fingerprint), shape);

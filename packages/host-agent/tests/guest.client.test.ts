@@ -10,6 +10,7 @@ import {
   type ServerHttp2Stream,
 } from 'node:http2';
 import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import type { ServiceError } from '@sandbar/contract/errors.ts';
 import { GuestClient } from '../src/guest/guest-client.ts';
@@ -194,6 +195,34 @@ describe('guest client', () => {
         return error.message.length < 1000;
       });
     }
+  });
+
+  it('a lease can be claimed only if the guest says so, and a claim has only what the lease lacks', async () => {
+    const bodies: string[] = [];
+    let answer = '{}';
+    respond = async (stream) => {
+      stream.respond({ ':status': 200 });
+      bodies.push(await text(stream));
+      stream.end(answer);
+    };
+    const client = await open();
+    const lease = { systemId: 's', hostname: 'm-1', address: '10.0.0.2/16', gateway: '10.0.0.1', nameServers: [] };
+    const more = { mac: '02:00:00:00:00:01', mtu: 1500 };
+    for (const [given, expected] of [
+      ['{"has_names":true}', true],
+      ['{"has_names":"yes"}', false],
+      ['null', false],
+      ['{}', false],
+    ] as const) {
+      answer = given;
+      assert.equal(await client.lease({ ...lease, ...more }), expected, given);
+    }
+    const { system_id, hostname, address } = JSON.parse(bodies[0] ?? '');
+    assert.deepEqual({ system_id, hostname, address }, { system_id: 's', hostname: 'm-1', address: '10.0.0.2/16' });
+    await client.claim({ machineId: 'm', diskBytes: 7 });
+    const { time_unix_ms, ...claim } = JSON.parse(bodies.at(-1) ?? '');
+    assert.deepEqual(claim, { machine_id: 'm', disk_bytes: 7 });
+    assert.ok(Math.abs(Date.now() - time_unix_ms) < 60_000);
   });
 
   it('a warm-up round is an identity step and a job, and leaves no job', async () => {

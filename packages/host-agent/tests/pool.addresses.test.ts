@@ -1,7 +1,9 @@
-// A clone in the pool has an address before any machine asks for it. The machine that takes the clone takes over the
-// address, and no two machines ever have the same one.
+// A clone in the pool has an address and names before any machine asks for it. The machine that takes the clone takes
+// them over, and no two machines ever have the same ones.
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
+import { type MachineRecord, readMachineRecord } from '../src/machines/record.ts';
 import { checkMachines, filled, idOf, keyOf, SMALL, vmOf, wayOf } from './support/clones.ts';
 import { FakeHost, until } from './support/fake-host.ts';
 import type { FakeVm } from './support/fake-vm.ts';
@@ -34,6 +36,11 @@ describe('addresses of clones in the pool', () => {
 
   const waiting = (host: FakeHost): FakeVm[] =>
     [...host.hypervisor.running.values()].filter((vm) => vm.runDir.startsWith(host.paths.runPool));
+  function recordOf(host: FakeHost, number: number): MachineRecord {
+    const record = readMachineRecord(join(host.paths.machines, idOf(number)));
+    assert.ok(record);
+    return record;
+  }
   const assigns = (host: FakeHost) => host.hypervisor.passed.filter((point) => point === 'assign').length;
   const addressesOf = (host: FakeHost) => host.registry.reports().map(({ private_ip }) => private_ip);
 
@@ -52,15 +59,53 @@ describe('addresses of clones in the pool', () => {
     checkMachines(host);
   });
 
+  it('come with names, which become those of the machine', async () => {
+    const host = await newHost();
+    await ensure(host, 2);
+    await filled(host);
+    await ensure(host, 3);
+    const [one, two] = [2, 3].map((number) => {
+      const { lease, identity } = vmOf(host, number);
+      assert.equal(wayOf(host, number), 'ready clone');
+      const { spec, systemId } = recordOf(host, number);
+      assert.deepEqual([identity?.hostname, identity?.systemId], [lease?.hostname, lease?.systemId]);
+      assert.deepEqual([spec.hostname, systemId], [lease?.hostname, lease?.systemId]);
+      return [lease?.hostname, lease?.systemId];
+    });
+    assert.match(String(one?.[0]), /^m-[0-9a-f]{12}$/);
+    assert.notEqual(one?.[0], two?.[0]);
+    assert.notEqual(one?.[1], two?.[1]);
+  });
+
+  it('are given with all of the identity by a guest of an older agent, which takes no names before', async () => {
+    const host = await newHost();
+    host.hypervisor.canBeClaimed = false;
+    for (const number of [2, 3, 4]) await ensure(host, number); // the clones that are ready now can be claimed
+    await filled(host);
+    const waitingBefore = waiting(host);
+    const { private_ip } = await ensure(host, 5);
+    const vm = vmOf(host, 5);
+    assert.ok(waitingBefore.includes(vm));
+    assert.deepEqual(vm.identity?.hostname, vm.lease?.hostname);
+    assert.equal(vm.identity?.machineId, idOf(5));
+    assert.equal(vm.identity?.address, `${private_ip}/16`);
+    assert.equal(recordOf(host, 5).systemId, vm.lease?.systemId);
+    checkMachines(host);
+  });
+
   it('stay with their machines after kill -9, a stop and a start', async () => {
     const host = await newHost();
     const { private_ip } = await ensure(host, 2);
+    const { lease } = vmOf(host, 2);
     await host.start();
     assert.equal(host.registry.get(idOf(2)).privateIp, private_ip);
     const { spec } = { spec: { ...UNPLACED, private_ip: String(private_ip) } };
     await host.registry.ensure(idOf(2), { generation: 2, desired: 'stopped', spec });
     await host.registry.ensure(idOf(2), { generation: 3, desired: 'running', spec });
-    assert.equal(vmOf(host, 2).identity?.address, `${private_ip}/16`);
+    const { identity } = vmOf(host, 2);
+    assert.equal(identity?.address, `${private_ip}/16`);
+    assert.deepEqual([identity?.hostname, identity?.systemId], [lease?.hostname, lease?.systemId]);
+    assert.notEqual(identity?.hostname, spec.hostname);
     checkMachines(host);
   });
 

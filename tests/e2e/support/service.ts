@@ -150,3 +150,15 @@ export async function until(what: string, isTrue: () => boolean | Promise<boolea
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
+
+/**
+ * Waits until a command can run on the machine. It asks every half second, because an account may start 20 jobs a second,
+ * refused ones included.
+ */
+export async function untilItTakesJobs(machineId: string): Promise<void> {
+  await until(`machine ${machineId} takes jobs`, async () => {
+    const { status } = await call('POST', `/v1/machines/${machineId}/execs`, { command: 'true' });
+    if (status !== 201) await new Promise((resolve) => setTimeout(resolve, 500));
+    return status === 201;
+  });
+}

@@ -13,7 +13,7 @@ import {
   type QueryResult,
 } from 'kysely';
 import type pg from 'pg';
-import { CommitUnknown, isDatabaseAway } from './failures.ts';
+import { CommitUnknown, DatabaseAway, isDatabaseAway } from './failures.ts';
 import { ConnectionPool, type Lease, type PoolSettings, socketOf } from './pool.ts';
 
 /** pg's error message when a statement is not answered within `query_timeout`. */
@@ -53,7 +53,7 @@ class PooledDriver implements Driver {
   }
 
   async acquireConnection(): Promise<PooledConnection> {
-    if (!this.#pool) throw new Error('The database was closed.');
+    if (!this.#pool) throw new DatabaseAway('The database was closed.');
     const { failed } = this.#events;
     const lease = await this.#pool.take().catch((error: unknown) => {
       failed?.(error);
@@ -157,7 +157,8 @@ export class PooledConnection implements DatabaseConnection {
     writeTogether(socketOf(this.#client));
     try {
       return await this.#client.query(name === undefined ? { text, values } : { name, text, values });
-    } catch (error) {
+    } catch (thrown) {
+      const error = isBroken(this.#client) && !isDatabaseAway(thrown) ? new DatabaseAway(thrown) : thrown;
       // Statements that follow on this connection fail at once instead of timing out one after the other.
       if (error instanceof Error && error.message === READ_TIMEOUT) socketOf(this.#client).destroy();
       this.#lease.noteFailure(error);
@@ -170,6 +171,13 @@ export class PooledConnection implements DatabaseConnection {
     }
   }
 }
+
+/**
+ * Returns true if no statement can use the connection any more. Then its statements failed because of that, whatever
+ * their error is: it can come from pg, from Node's sockets or from TLS.
+ */
+const isBroken = (client: pg.PoolClient): boolean =>
+  socketOf(client).destroyed || (client as unknown as { _queryable: boolean })._queryable === false;
 
 const isAborted = (error: unknown): boolean => error instanceof Error && 'code' in error && error.code === '25P02';
 

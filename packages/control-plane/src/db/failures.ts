@@ -1,9 +1,12 @@
-// What an error of the database means: the database is away for now, the outcome of a commit is unknown, two
+// What an error of the database means: the database is away or overloaded for now, the outcome of a commit is unknown, two
 // transactions were in each other's way, or a statement broke a rule of a table.
 
 import type { QueryFailure } from './watch.ts';
 
-/** No connection to a server that accepts writes could be opened. `cause` is what the last attempt failed with. */
+/**
+ * No connection to a server that accepts writes could be opened, or a statement failed because its connection broke.
+ * `cause` is the error of the connection.
+ */
 export class DatabaseAway extends Error {
   constructor(cause: unknown) {
     super(messageOf(cause), { cause });
@@ -47,8 +50,12 @@ export function isDatabaseAway(error: unknown): boolean {
   if (error instanceof DatabaseAway || error instanceof CommitUnknown || error instanceof UnusableServer) return true;
   if (error instanceof AggregateError) return error.errors.some(isDatabaseAway);
   const code = codeOf(error);
-  return AWAY_SQLSTATE.test(code) || AWAY_ERRNO.has(code) || AWAY_MESSAGE.test(error.message);
+  return AWAY_SQLSTATE.test(code) || AWAY_ERRNO.has(code) || AWAY_MESSAGE.test(error.message) || endsConnection(error);
 }
+
+/** After an error of these severities PostgreSQL closes the connection, whatever the code says. */
+const endsConnection = (error: Error): boolean =>
+  'severity' in error && (error.severity === 'FATAL' || error.severity === 'PANIC');
 
 /** Returns true if the server of this connection no longer accepts writes, because another one has become primary. */
 export const isReadOnlyServer = (error: unknown): boolean => error instanceof Error && codeOf(error) === '25006';
@@ -67,6 +74,21 @@ const DISK_FULL_SQLSTATE = '53100';
 /** Returns true if the database failed because its disk is full. */
 export const isDatabaseFull = (error: unknown): boolean =>
   error instanceof Error && codeOf(error) === DISK_FULL_SQLSTATE;
+
+/**
+ * SQLSTATE codes with which a server that answers says that it cannot do a statement now: it lacks a resource, waited too
+ * long for a lock, or its operating system failed.
+ */
+const STRAINED_SQLSTATE = /^(53...|55P03|58...)$/;
+
+/**
+ * Returns true if the error says nothing about the statement or the data: the database is away, lacks something, or rolled
+ * back because of a parallel transaction. The same work can succeed later.
+ */
+export const isDatabaseFailure = (error: unknown): boolean =>
+  isDatabaseAway(error) ||
+  isTransactionConflict(error) ||
+  (error instanceof Error && STRAINED_SQLSTATE.test(codeOf(error)));
 
 /** Returns true if the error is a violation of the named unique constraint or index. */
 export function isUniqueViolation(error: unknown, constraint: string): boolean {

@@ -1,9 +1,9 @@
 // The only code that turns an error into an HTTP status. A ServiceError has its status in the error table. Fastify's
-// own errors are in a list below. A database that does not answer is `database_unavailable`, and every other error is
-// `internal_error`.
+// own errors are in a list below. What clients are told about a failure of the database is in db/refusals.ts. Every other
+// error is `internal_error`.
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
-import { CommitUnknown, isDatabaseAway, isDatabaseFull, isTransactionConflict } from '../db/failures.ts';
+import { refusalOfDatabase } from '../db/refusals.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import { describeFailure } from './validation.ts';
 
@@ -23,25 +23,8 @@ const FASTIFY_ERRORS: Record<string, [ErrorCode, string]> = {
 /** Turns anything thrown into the error the client is told. */
 export function toServiceError(error: unknown): ServiceError {
   if (error instanceof ServiceError) return error;
-  if (error instanceof CommitUnknown) {
-    const detail =
-      'The connection to the database broke while this request was being recorded, so it may have been done. ' +
-      'Retry with the same Idempotency-Key or reference, or look first.';
-    return new ServiceError('database_unavailable', detail, { retryAfterSec: 2, cause: error });
-  }
-  if (isTransactionConflict(error)) {
-    const detail = 'Parallel requests were in the way of this one, so nothing was changed. Retry.';
-    return new ServiceError('database_unavailable', detail, { retryAfterSec: 1, cause: error });
-  }
-  if (isDatabaseAway(error)) {
-    const detail = 'The database does not answer now. Retry later.';
-    return new ServiceError('database_unavailable', detail, { retryAfterSec: 2, cause: error });
-  }
-  if (isDatabaseFull(error)) {
-    const detail =
-      'The service has no disk space left: a fleet limit, not an account quota. Free some, or retry later.';
-    return new ServiceError('fleet_capacity', detail, { retryAfterSec: 60, cause: error });
-  }
+  const ofDatabase = refusalOfDatabase(error);
+  if (ofDatabase) return ofDatabase;
   const { validation, validationContext, code, statusCode } = error as Partial<FastifyError>;
   if (validation) {
     // A path parameter that is not a UUID cannot name any resource, so answer 404 as for any other absent resource.

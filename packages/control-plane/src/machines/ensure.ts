@@ -74,7 +74,7 @@ async function listWanted(app: App, row: MachineRow, wanted: Wanted): Promise<Ma
 const mayResume = (row: MachineRow): boolean => row.snapshot_id !== null && row.started_at === null;
 
 /**
- * The machine's hostname: `m-` and the last 12 characters of its id, which are random. They are unique enough in
- * practice and short enough for a shell prompt.
+ * The hostname of a machine that takes no clone from the host's pool: `m-` and the last 12 characters of its id, which
+ * are random. They are unique enough in practice and short enough for a shell prompt.
  */
 const hostnameOf = (id: string) => `m-${id.slice(-12)}`;

@@ -13,6 +13,8 @@ export type Work = {
   machine: MachineRow | undefined;
   /** In an undo right after a failed attempt of this process: its error. */
   cause?: unknown;
+  /** How far this attempt has come. Set by the `run` of a kind whose change on the host cannot be reverted. */
+  progress?: 'asked the host' | 'done by the host';
 };
 
 /**
@@ -37,9 +39,9 @@ export type Definition = {
   undo?: Act<unknown>;
   /**
    * Returns true for errors after which the attempt is undone. After other errors it is repeated later. Without this
-   * function every error leads to an undo, except a lost claim or an unreachable database.
+   * function every error leads to an undo. A lost claim and a failure of the database never do.
    */
-  isRefusal?: (error: unknown, operation: OperationRow) => boolean;
+  isRefusal?: (error: unknown, work: Work) => boolean;
   /** What to do after a crash of the process that performed the operation: undo it, or (by default) repeat it. */
   afterCrash?: 'undo';
 };

@@ -9,7 +9,7 @@
 //        \--fails--> due again after a pause, still undoing
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
-import { isDatabaseAway } from '../db/failures.ts';
+import { isDatabaseFailure } from '../db/failures.ts';
 import type { MachineRow, OperationRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { freeKeyOf } from '../idempotency/keys.ts';
@@ -48,8 +48,7 @@ export async function performClaimed(
 async function attemptClaimed(app: App, claimed: Claimed, machine?: MachineRow): Promise<MachineRow | undefined> {
   const { operation } = claimed;
   if (operation.attempts === 1) app.metrics.operationsStarted.inc({ kind: operation.kind });
-  const row =
-    machine ?? (operation.machine_id === null ? undefined : await getMachineRow(app.db, operation.machine_id));
+  const row = machine ?? (await readMachine(app, claimed));
   const work: Work = { claimed, operation, machine: row };
   if (operation.kind === 'expire') throw new Error('An expiry is performed as the operation that it becomes.');
   const definition = OPERATIONS[operation.kind];
@@ -58,30 +57,42 @@ async function attemptClaimed(app: App, claimed: Claimed, machine?: MachineRow):
   try {
     outcome = await definition.act.run(app, work);
   } catch (error) {
-    if (definition.undo && mayUndo(definition, error, operation))
+    if (definition.undo && mayUndo(definition, error, work))
       return undo(app, definition, { ...work, cause: error }, toRefusal(error));
     return postpone(app, claimed, error);
   }
   return record(app, work, definition.act, outcome).catch((error: unknown) => postpone(app, claimed, error));
 }
 
+async function readMachine(app: App, claimed: Claimed): Promise<MachineRow | undefined> {
+  const { operation } = claimed;
+  if (operation.machine_id === null) return undefined;
+  return getMachineRow(app.db, operation.machine_id).catch((error: unknown) =>
+    // The refusal that is being undone stays in the row, for those who wait for the end.
+    postpone(app, claimed, error, operation.undoing ? refusalOf(operation) : error),
+  );
+}
+
 const mustUndo = ({ undoing, attempts }: OperationRow, { afterCrash }: Definition): boolean =>
   undoing || (attempts > 1 && afterCrash === 'undo');
 
-const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown, operation: OperationRow): boolean =>
-  !(error instanceof ClaimLost) && !isDatabaseAway(error) && isRefusal(error, operation);
+const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown, work: Work): boolean =>
+  !(error instanceof ClaimLost) && !isDatabaseFailure(error) && isRefusal(error, work);
 
-/** Undoes the operation and then throws `refusal`, the reason for the undo. */
+/**
+ * Undoes the operation and then throws `refusal`, the reason for the undo. Throws another error when the decision could
+ * not be recorded. Then nobody may be told of the refusal, because the next attempt may succeed.
+ */
 async function undo(app: App, definition: Definition, work: Work, refusal: ServiceError): Promise<never> {
   const { claimed } = work;
   let { operation } = work;
   const undoing = definition.undo;
   if (!undoing) throw new Error(`The ${work.operation.kind} operation cannot be undone.`);
+  if (!operation.undoing) {
+    const columns = { undoing: true, last_error: refusal.message, error_code: refusal.code };
+    operation = await updateClaimed(app.db, claimed, columns).catch((error: unknown) => postpone(app, claimed, error));
+  }
   try {
-    if (!operation.undoing) {
-      const columns = { undoing: true, last_error: refusal.message, error_code: refusal.code };
-      operation = await updateClaimed(app.db, claimed, columns);
-    }
     const outcome = await undoing.run(app, { ...work, operation });
     await record(app, { ...work, operation }, undoing, outcome, refusal);
   } catch (error) {

@@ -15,6 +15,7 @@ import type { StartPath } from '@sandbar/contract/host-api.ts';
 import { type Insertable, type RawBuilder, sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Db, Tx } from '../db/database.ts';
+import { refusalOfDatabase } from '../db/refusals.ts';
 import { statement } from '../db/statement.ts';
 import type { OperationRow, OperationTable } from '../db/tables.ts';
 import { ClaimLost } from './refusals.ts';
@@ -213,10 +214,11 @@ const finish = statement(
 );
 
 /** Turns an error into the error that clients see. The text of an unexpected error (a bug) is hidden from them. */
-export const toRefusal = (error: unknown): ServiceError =>
-  error instanceof ServiceError
-    ? error
-    : new ServiceError('internal_error', 'Something went wrong on our side.', { cause: error });
+export function toRefusal(error: unknown): ServiceError {
+  if (error instanceof ServiceError) return error;
+  const bug = () => new ServiceError('internal_error', 'Something went wrong on our side.', { cause: error });
+  return refusalOfDatabase(error) ?? bug();
+}
 
 export const toColumns = (refusal: ServiceError | undefined) =>
   refusal ? { last_error: refusal.message, error_code: refusal.code } : { last_error: null, error_code: null };

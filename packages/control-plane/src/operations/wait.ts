@@ -1,5 +1,5 @@
 // Waits for an operation that another request, another replica or the reconciler performs.
-import { ServiceError } from '@sandbar/contract/errors.ts';
+import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
 import type { OperationRow } from '../db/tables.ts';
@@ -69,9 +69,12 @@ async function hasten(app: App, id: string): Promise<void> {
   app.reconcileSoon();
 }
 
+/** The codes of failures that often end within seconds. */
+const AWAY: readonly ErrorCode[] = ['host_unavailable', 'database_unavailable'];
+
 function failureOf({ error_code, last_error }: OperationRow): ServiceError {
   const code = error_code ?? 'internal_error';
-  const options = code === 'host_unavailable' ? { retryAfterSec: 2 } : {};
+  const options = AWAY.includes(code) ? { retryAfterSec: 2 } : {};
   return new ServiceError(code, last_error ?? 'The operation failed.', options);
 }
 

@@ -269,11 +269,12 @@ export async function beginHistory(bed: TestBed): Promise<History> {
 }
 
 /** Carries out the actions of a moment, waits until the service has finished them, and records changes of prices. */
-export async function live(bed: TestBed, { accounts }: History, { actions, fault }: Moment): Promise<void> {
+export async function live(bed: TestBed, { accounts }: History, moment: Moment): Promise<void> {
+  const { actions, fault } = moment;
   const { db } = bed.plane.app;
   const before = await Promise.all(accounts.map(({ accountId }) => instantOf(bed, accountId)));
   if (fault) bed.host.fault(fault.operation, fault.fault, fault.times);
-  await Promise.all(actions.map((action) => perform(bed, accounts, action, fault !== undefined)));
+  await Promise.all(actions.map((action) => perform(bed, accounts, action, errorsOf(moment))));
   bed.host.heal();
   await settle(bed);
   const known = accounts[0].prices.at(-1)?.id ?? 0;
@@ -294,8 +295,24 @@ export async function live(bed: TestBed, { accounts }: History, { actions, fault
 const REFUSALS: readonly ErrorCode[] = ['conflict', 'not_found', 'insufficient_balance'];
 /** Further errors that are allowed during a fault of the host. */
 const FAILURES: readonly ErrorCode[] = ['internal_error', 'host_unavailable'];
+/**
+ * Further errors that are allowed when a process of the same moment loses an answer. An action that waits for the
+ * operation of that process is told what its attempt failed with.
+ */
+const LOST_ANSWERS: readonly ErrorCode[] = ['database_unavailable', 'host_unavailable'];
 
-async function perform(bed: TestBed, accounts: History['accounts'], action: Action, isFaulty: boolean): Promise<void> {
+function errorsOf({ actions, fault }: Moment): readonly ErrorCode[] {
+  const losesAnswer = actions.some(({ fate }) => fate?.fate === 'loses the answer');
+  return [...REFUSALS, ...(fault ? FAILURES : []), ...(losesAnswer ? LOST_ANSWERS : [])];
+}
+
+async function perform(
+  bed: TestBed,
+  accounts: History['accounts'],
+  action: Action,
+  expected: readonly ErrorCode[],
+): Promise<void> {
+  const beganAt = Date.now();
   const [first, second] = action.replica === 0 ? bed.replicas : bed.replicas.toReversed();
   assert(first && second);
   const account = accounts[action.account] ?? accounts[0];
@@ -303,7 +320,6 @@ async function perform(bed: TestBed, accounts: History['accounts'], action: Acti
   const failures: unknown[] = [];
   const work = (app: App) =>
     (ACTIONS[action.what] as Perform)(app, act).catch((error: unknown) => {
-      const expected = isFaulty ? [...REFUSALS, ...FAILURES] : REFUSALS;
       if (!(error instanceof ServiceError && expected.includes(error.code))) failures.push(error);
     });
   const twin = action.isTwice ? work(second.app) : undefined;
@@ -318,8 +334,22 @@ async function perform(bed: TestBed, accounts: History['accounts'], action: Acti
     // A provider repeats an event until it is answered.
     await work(second.app);
   }
-  if (failures.length > 0) throw new AggregateError(failures, `${action.what} failed: ${failures[0]}`);
+  if (failures.length === 0) return;
+  // What the client is told hides the cause. The log has it, with its stack.
+  const warnings = bed
+    .logged()
+    .split('\n')
+    .filter((line) => isWarningSince(line, beganAt));
+  throw new AggregateError(failures, `${action.what} failed: ${failures[0]}\n${warnings.join('\n')}`);
 }
+
+function isWarningSince(line: string, beganAt: number): boolean {
+  if (line === '') return false;
+  const { level, time } = JSON.parse(line) as { level: number; time: number };
+  return level >= WARN_LEVEL && time >= beganAt;
+}
+/** pino's number of the level `warn`. */
+const WARN_LEVEL = 40;
 
 async function instantOf(bed: TestBed, accountId: string): Promise<number> {
   const query = bed.plane.app.db.selectFrom('accounts').select('activity_at').where('id', '=', accountId);

@@ -1,7 +1,8 @@
 // Simulates a process that fails at a chosen step. Each SQL statement and each host call is one step, and the process
 // has its own database connections. If it dies, this step and all later ones have no effect, not even its clean-up. If
 // it loses an answer, the step is carried out, but the connection breaks before the answer arrives and the process goes
-// on. If it pauses, this step and all later ones wait for a while, and locks that it holds stay locked.
+// on. If it pauses, this step and all later ones wait for a while, and locks that it holds stay locked. The database can
+// also fail at one statement in a given way.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { setTimeout as after } from 'node:timers/promises';
 import pg from 'pg';
@@ -11,8 +12,13 @@ import { openDatabase } from '../../src/db/database.ts';
 import { type HostClient, HostUnavailable } from '../../src/hosts/client.ts';
 
 export type Fate = 'dies' | 'loses the answer' | 'pauses';
-type Process = { steps: number; fate: Fate; at: number; pause?: Promise<unknown> };
-type Step = 'done' | 'dead' | 'unheard';
+/**
+ * How the database fails at a statement. `sqlstate`: PostgreSQL answers with this error and does nothing. `connection`: the
+ * connection breaks with this error before the answer.
+ */
+export type DatabaseFailure = { sqlstate: string } | { connection: Error };
+type Process = { steps: number; fate: Fate | DatabaseFailure; at: number; pause?: Promise<unknown> };
+type Step = 'done' | 'dead' | 'unheard' | DatabaseFailure;
 
 /** Long enough for other processes to act meanwhile, and shorter than every time-out. */
 const PAUSE_MS = 50;
@@ -22,6 +28,7 @@ const processes = new AsyncLocalStorage<Process>();
 function takeStep(): Step {
   const process = processes.getStore();
   if (!process || ++process.steps < process.at) return 'done';
+  if (typeof process.fate === 'object') return process.steps === process.at ? process.fate : 'done';
   if (process.fate === 'dies') return 'dead';
   if (process.fate === 'pauses') {
     process.pause ??= after(PAUSE_MS);
@@ -39,12 +46,29 @@ pg.Client.prototype.query = function (this: pg.Client & { connection: pg.Connect
   // Statements that wait for the same pause are sent in their order after it.
   if (pause) return pause.then(() => Reflect.apply(query, this, args));
   if (step === 'done') return Reflect.apply(query, this, args);
+  if (typeof step === 'object') return fail(this, args, step);
   const breakOff = (): Promise<never> => {
     this.connection.stream.destroy();
     return Promise.reject(broken());
   };
   return step === 'dead' ? breakOff() : Reflect.apply(query, this, args).then(breakOff, breakOff);
 } as pg.Client['query'];
+
+/** What PostgreSQL does not refuse, because it needs nothing for it. */
+const ALWAYS_DONE = ['begin', 'rollback'];
+
+function fail(client: pg.Client & { connection: pg.Connection }, args: unknown[], failure: DatabaseFailure) {
+  if ('connection' in failure) {
+    const answer = Reflect.apply(query, client, args);
+    client.connection.emit('error', failure.connection);
+    client.connection.stream.destroy();
+    return answer;
+  }
+  const [{ text }] = args as [{ text: string }];
+  if (ALWAYS_DONE.includes(text)) return Reflect.apply(query, client, args);
+  const raise = `do $$ begin raise exception 'The test says so.' using errcode = '${failure.sqlstate}'; end $$`;
+  return Reflect.apply(query, client, [{ text: raise }]);
+}
 
 /** Returns an app with its own database connections whose host calls count as steps. It cannot wake the reconciler. */
 function appOf(app: App): App {
@@ -57,7 +81,7 @@ function appOf(app: App): App {
           const step = takeStep();
           if (step === 'dead') return unheard();
           const answer = Reflect.apply(method, target, args);
-          return step === 'done' ? answer : answer.then(unheard, unheard);
+          return step === 'unheard' ? answer.then(unheard, unheard) : answer;
         };
       },
     });
@@ -86,7 +110,7 @@ function objectsOf(store: ObjectStore): ObjectStore {
  */
 export async function runWithFate(
   app: App,
-  { fate, at }: { fate: Fate; at: number },
+  { fate, at }: { fate: Fate | DatabaseFailure; at: number },
   work: (app: App) => Promise<unknown>,
 ): Promise<boolean> {
   const process: Process = { steps: 0, fate, at };

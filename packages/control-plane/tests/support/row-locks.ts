@@ -5,6 +5,8 @@ import { until } from './postgres.ts';
 export type HeldRow = {
   /** Waits until `count` other transactions wait for a lock. */
   isWaitedFor(count: number): Promise<void>;
+  /** Ends the connections of the transactions that wait for a lock, and returns their number. */
+  endWaiting(): Promise<number>;
   /**
    * Also locks the rows of an account in another table, and returns their number. Throws if another transaction has
    * locked one of them.
@@ -35,6 +37,13 @@ export async function holdRow(
         `${count} transactions wait`,
         60_000,
       ),
+    endWaiting: async () => {
+      const { rowCount } = await client.query(
+        `select pg_terminate_backend(pid) from pg_stat_activity
+          where wait_event_type = 'Lock' and datname = current_database()`,
+      );
+      return rowCount ?? 0;
+    },
     alsoLocks: async (table, accountId) =>
       (await client.query(`select from ${table} where account_id = $1 for update nowait`, [accountId])).rowCount ?? 0,
     release: async () => {

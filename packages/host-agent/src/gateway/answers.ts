@@ -39,6 +39,11 @@ export function parseJobs(result: unknown): GuestJob[] {
   return result as GuestJob[];
 }
 
+export function parseBoolean(result: unknown): boolean {
+  if (typeof result !== 'boolean') throw new ProtocolViolation('a result that is neither true nor false');
+  return result;
+}
+
 export function parseNothing(result: unknown): void {
   if (result !== null) throw new ProtocolViolation('a result where there is none');
 }

@@ -20,6 +20,7 @@ export const CALL_LIMITS_MS = {
   checkBare: REQUEST_MS,
   warmUp: WARM_UP_MS,
   lease: REQUEST_MS,
+  claim: REQUEST_MS,
   setIdentity: REQUEST_MS,
   acknowledgeOutput: REQUEST_MS,
   cancelJob: REQUEST_MS,

@@ -1,6 +1,7 @@
 // Implements `Guest` by calls to the gateway, which holds the session with the guest agent.
 import type {
   Guest,
+  GuestClaim,
   GuestIdentity,
   GuestJob,
   GuestLease,
@@ -11,7 +12,7 @@ import type {
   WarmUpProgram,
 } from '../guest/guest.ts';
 import type { GuestStream } from '../guest/guest-stream.ts';
-import { parseJobs, parseNothing } from './answers.ts';
+import { parseBoolean, parseJobs, parseNothing } from './answers.ts';
 import type { CallMethod, StreamMethod } from './calls.ts';
 
 /** One session on the channel to the gateway. */
@@ -46,8 +47,12 @@ export class RemoteGuest implements Guest {
     return this.#ask('warmUp', program);
   }
 
-  lease(lease: GuestLease): Promise<void> {
-    return this.#ask('lease', lease);
+  lease(lease: GuestLease): Promise<boolean> {
+    return this.#line.call('lease', [lease], parseBoolean);
+  }
+
+  claim(claim: GuestClaim): Promise<void> {
+    return this.#ask('claim', claim);
   }
 
   setIdentity(identity: GuestIdentity): Promise<void> {

@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type {
   Guest,
+  GuestClaim,
   GuestIdentity,
   GuestJob,
   GuestLease,
@@ -68,8 +69,14 @@ export class GuestClient implements Guest {
     await this.#json('PUT', '/identity', identityBody(identity));
   }
 
-  async lease(lease: GuestLease): Promise<void> {
-    await this.#json('POST', '/lease', identityBody({ ...WARM_UP_IDENTITY, ...lease }));
+  async lease(lease: GuestLease): Promise<boolean> {
+    const answer = await this.#json('POST', '/lease', identityBody({ ...WARM_UP_IDENTITY, ...lease }));
+    return (Object(answer) as { has_names?: unknown }).has_names === true;
+  }
+
+  async claim({ machineId, diskBytes }: GuestClaim): Promise<void> {
+    const disk = diskBytes === undefined ? {} : { disk_bytes: diskBytes };
+    await this.#json('POST', '/claim', { machine_id: machineId, time_unix_ms: Date.now(), ...disk });
   }
 
   async warmUp(program: WarmUpProgram): Promise<void> {
@@ -178,6 +185,7 @@ export class GuestClient implements Guest {
 function identityBody(identity: GuestIdentity) {
   return {
     machine_id: identity.machineId,
+    ...(identity.systemId === undefined ? {} : { system_id: identity.systemId }),
     hostname: identity.hostname,
     address: identity.address,
     gateway: identity.gateway,

@@ -11,6 +11,8 @@ import type { GuestStream } from './guest-stream.ts';
  */
 export type GuestIdentity = {
   machineId: string;
+  /** The UUID whose digits are in /etc/machine-id. Left out: the machine's id. */
+  systemId?: string;
   hostname: string;
   /** IPv4 address with prefix length, such as 10.1.2.3/16. */
   address: string;
@@ -29,8 +31,11 @@ export type GuestIdentity = {
   wasHeld?: boolean;
 };
 
-/** The part of an identity that a clone gets while it waits in the pool. */
-export type GuestLease = Pick<GuestIdentity, 'address' | 'gateway' | 'nameServers' | 'mac' | 'mtu'>;
+/** The part of an identity that a clone gets while it waits in the pool: all but the machine's id. */
+export type GuestLease = Required<Omit<GuestIdentity, 'machineId' | 'diskBytes' | 'wasHeld'>>;
+
+/** What a machine that claims the lease of a clone adds to it. */
+export type GuestClaim = Pick<GuestIdentity, 'machineId' | 'diskBytes'>;
 
 /** A job as the host sends it to the guest, without the generation, which only the host checks. */
 export type JobSpec = Omit<StartJob, 'generation'>;
@@ -99,17 +104,22 @@ export interface Guest {
    */
   checkBare(): Promise<void>;
   /**
-   * Warms the guest up: runs the identity step and one job for practice, which leaves no trace. After that an emulating
+   * Warms the guest up: runs the identity step and one job for practice, and undoes both. After that an emulating
    * QEMU has translated the code of both, so the first real identity step and job are fast. Rejects with `conflict`
    * after {@link setIdentity}.
    */
   warmUp(program: WarmUpProgram): Promise<void>;
   /**
-   * Gives a guest without an identity new randomness, the time and these network settings. An identity with the same
-   * network settings is then applied faster. May be repeated with other settings. Rejects with `conflict` after
-   * {@link setIdentity}.
+   * Gives a guest without an identity new randomness, the time, and these names and network settings. Returns whether
+   * the lease can be claimed; an older guest agent takes the network settings only. An identity with the same settings
+   * is then applied faster. May be repeated with other settings. Rejects with `conflict` when the guest has an identity.
    */
-  lease(lease: GuestLease): Promise<void>;
+  lease(lease: GuestLease): Promise<boolean>;
+  /**
+   * Makes the last lease the guest's identity and sets the clock. Resolves when both are done. May be repeated. Rejects
+   * with `conflict` when the guest has another identity, or when a warm-up has undone the lease.
+   */
+  claim(claim: GuestClaim): Promise<void>;
   /**
    * Gives the guest its identity; resolves when all of it is applied. A guest restored from a memory snapshot still has
    * the state of the machine that was saved. So its network connections end, its jobs are forgotten although their

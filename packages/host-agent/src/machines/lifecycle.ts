@@ -15,6 +15,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport, StartPath } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Vm, VmExit } from '../hypervisor/driver.ts';
+import type { CloneLease } from '../network/address-leases.ts';
 import { CommandError } from '../run-command.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { guestNetwork } from '../vms/guest-network.ts';
@@ -24,7 +25,7 @@ import type { MachineHost } from './machine-host.ts';
 import type { MachineJobs } from './machine-jobs.ts';
 import type { MachineVm } from './machine-vm.ts';
 import type { MachineVolumes } from './machine-volumes.ts';
-import { type HostMachineStatus, statusWithoutVm } from './record.ts';
+import { type HostMachineStatus, type MachineRecord, statusWithoutVm } from './record.ts';
 import type { RecordBook } from './record-book.ts';
 
 /** The file with the console output of a VM that died. It is kept so that a person can find the cause. */
@@ -89,10 +90,14 @@ export class Lifecycle {
       try {
         await volumes.plugAll(vm, held.findGuest, this.#destroying.signal);
         await book.synced;
-        const { generation, spec } = book.record;
-        const running = { status: 'running', reason: null, hasDisk: true, resumes: null } as const;
-        const address = { spec: { ...spec, private_ip: lease?.address ?? spec.private_ip }, isAddressOpen: false };
-        book.save({ ...running, ...address, bootGeneration: generation });
+        const running = {
+          status: 'running',
+          reason: null,
+          hasDisk: true,
+          resumes: null,
+          isAddressOpen: false,
+        } as const;
+        book.save({ ...running, ...namesOf(book.record, lease), bootGeneration: book.record.generation });
       } finally {
         lease?.release();
       }
@@ -172,7 +177,7 @@ export class Lifecycle {
 
   async #boot(): Promise<StartedMachine & { path: StartPath }> {
     const { host, machineId, book, disk } = this.#options;
-    const { spec, image, resumes, isAddressOpen } = book.record;
+    const { spec, image, resumes, isAddressOpen, systemId } = book.record;
     const { network } = host.vms;
     const started = await host.starter.start({
       spec,
@@ -183,6 +188,7 @@ export class Lifecycle {
       runDir: this.#runDir,
       identity: {
         machineId,
+        ...(systemId === null ? {} : { systemId }),
         hostname: spec.hostname,
         ...guestNetwork(network, spec.private_ip),
       },
@@ -235,6 +241,12 @@ export class Lifecycle {
   #tell(): void {
     this.#options.host.onMachineChange(this.report());
   }
+}
+
+/** Returns the address and the names of a machine that has taken over this lease, or has kept its own. */
+function namesOf({ spec, systemId }: MachineRecord, lease: CloneLease | undefined) {
+  if (!lease) return { spec, systemId };
+  return { spec: { ...spec, private_ip: lease.address, hostname: lease.hostname }, systemId: lease.systemId };
 }
 
 /**

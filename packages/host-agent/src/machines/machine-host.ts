@@ -35,5 +35,5 @@ export type MachineHost = {
   onJobEnd(report: JobReport): void;
 };
 
-/** The request for a new machine, its address, and whether it may take the address of a clone instead. */
+/** The request for a new machine, its address, and whether it may take the address and names of a clone instead. */
 export type NewMachine = EnsureMachine & { spec: LeasedSpec; isAddressOpen: boolean };

@@ -72,6 +72,7 @@ export class Machine {
       desired: wanted.desired,
       spec: wanted.spec,
       isAddressOpen: wanted.isAddressOpen,
+      systemId: null,
       ...NEW_DISK,
       ...origin(),
       volumes: [],

@@ -16,15 +16,20 @@ export type MachineImage = { kernelPath: string; initramfsPath: string; rootfsPa
 
 export type HostMachineStatus = (typeof HOST_MACHINE_STATUSES)[number];
 
-/** A specification with the machine's address, which never changes once the machine has run. */
+/** A specification with the machine's address, which does not change once the machine has run. */
 export type LeasedSpec = MachineSpec & { private_ip: string };
 
 export type MachineRecord = {
   generation: number;
   desired: 'running' | 'stopped';
   spec: LeasedSpec;
-  /** Whether no client was told the address of `spec` yet, so that the machine may take a clone's address instead. */
+  /**
+   * Whether no client was told the address of `spec` yet, so that the machine may take the address and the names of a
+   * clone instead.
+   */
   isAddressOpen: boolean;
+  /** The UUID whose digits are in the guest's /etc/machine-id. Null: the machine's own id. */
+  systemId: string | null;
   image: MachineImage;
   /** Ids of the layers between the image and the disk, bottom to top. */
   layers: readonly string[];
@@ -64,11 +69,11 @@ export const NEW_DISK = {
 
 /** Returns the record in a machine's folder, or undefined when there is none. Throws when it cannot be read. */
 export function readMachineRecord(dir: string): MachineRecord | undefined {
-  const record = readRecord<Omit<MachineRecord, keyof typeof NEW_DISK | 'volumes' | 'isAddressOpen'>>(
+  const record = readRecord<Omit<MachineRecord, keyof typeof NEW_DISK | 'volumes' | 'isAddressOpen' | 'systemId'>>(
     join(dir, RECORD),
   );
   // A record that an earlier version wrote lacks the newer fields, so add their defaults.
-  return record && { ...NEW_DISK, volumes: [], isAddressOpen: false, ...record };
+  return record && { ...NEW_DISK, volumes: [], isAddressOpen: false, systemId: null, ...record };
 }
 
 /** Returns the status of a machine that has a record but no running VM. Pure. */

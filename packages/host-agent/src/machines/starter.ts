@@ -21,7 +21,7 @@ import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { closeOnAbort } from '../vms/close-on-abort.ts';
 import { firstSession } from '../vms/first-session.ts';
-import { guestNetwork } from '../vms/guest-network.ts';
+import { guestLease } from '../vms/guest-network.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { type BootLog, bootMachine, type StartedMachine, throwIfDestroyed } from './boot.ts';
 import type { LeasedSpec, MachineImage } from './record.ts';
@@ -207,15 +207,15 @@ export class Starter {
 
   /**
    * Claims a clone of the pool: moves its files to the machine's folders and gives it the machine's identity. The
-   * machine takes over the clone's address, which the network and the guest have already, unless it must have another
-   * one.
+   * machine takes over the clone's address and names, which the network and the guest have already, unless it has an
+   * address already.
    */
   async #name(ready: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
     const { vms } = this.#options;
-    const { vm, guest, diskPath } = ready;
+    const { vm, guest, diskPath, isClaimable } = ready;
     const unclaim = vms.claim(diskPath);
     const lease = request.isAddressOpen && ready.lease.claim() ? ready.lease : undefined;
-    const identity = lease ? { ...request.identity, ...guestNetwork(vms.network, lease.address) } : request.identity;
+    const identity = lease ? { ...request.identity, ...guestLease(vms.network, lease) } : request.identity;
     try {
       vm.moveTo(request.runDir);
       if (!lease) {
@@ -225,7 +225,8 @@ export class Starter {
       vm.setBackground(false);
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
       // Run both in parallel, to save a round trip. The guest can acknowledge only after QEMU has resumed it.
-      await Promise.all([vm.resume(), this.#acknowledge(guest, { ...request, identity })]);
+      const isLeased = lease !== undefined && isClaimable;
+      await Promise.all([vm.resume(), this.#acknowledge(guest, { ...request, identity }, isLeased)]);
       // Move the disk here only after all steps succeeded, because the next start boots from any disk at this path,
       // even one of the wrong size.
       await rename(diskPath, request.diskPath);
@@ -240,15 +241,16 @@ export class Starter {
   }
 
   /**
-   * Sends the identity and waits for the guest to acknowledge it. Gives up when the machine is destroyed, and after a
-   * short time, because the clone then hangs.
+   * Sends the identity and waits for the guest to acknowledge it. `isLeased`: the guest has all of it but the machine's
+   * id. Gives up when the machine is destroyed, and after a short time, because the clone then hangs.
    */
-  async #acknowledge(guest: Guest, { identity, spec, abort }: StartRequest): Promise<void> {
+  async #acknowledge(guest: Guest, { identity, spec, abort }: StartRequest, isLeased = false): Promise<void> {
     const giveUp = AbortSignal.any([abort, AbortSignal.timeout(CLONE_PATIENCE_MS * this.#options.patience)]);
-    const complete = { ...identity, diskBytes: spec.rootfs_size_gb * GIB };
-    await this.#options.tracing.span('guest.identity', {}, () =>
-      closeOnAbort(guest, giveUp, () => guest.setIdentity(complete)),
-    );
+    const diskBytes = spec.rootfs_size_gb * GIB;
+    const send = isLeased
+      ? () => guest.claim({ machineId: identity.machineId, diskBytes })
+      : () => guest.setIdentity({ ...identity, diskBytes });
+    await this.#options.tracing.span('guest.identity', {}, () => closeOnAbort(guest, giveUp, send));
   }
 
   #firstSession(vm: Vm, giveUp: AbortSignal): Promise<Guest> {

@@ -56,6 +56,7 @@ export const MachineHead = Type.Object({
   version: Type.Union([Type.Literal(VERSION), Type.Literal(VERSION_WITH_SNAPSHOTS)]),
   kind: Type.Literal('machine'),
   spec: MachineSpec,
+  system_id: Type.Optional(Uuid("The UUID of the guest's /etc/machine-id. Left out: the id of the machine.")),
   image: MovedImage,
   layers: Type.Array(MovedLayer),
   has_disk: Type.Boolean({ description: 'Whether the machine has ever run from its disk.' }),

@@ -157,6 +157,7 @@ export class MachineCopies {
       ...NEW_DISK,
       ...{ generation, desired: 'stopped', image, isAddressOpen: false, bootId: this.#options.bootId },
       spec: { ...head.spec, private_ip: address },
+      systemId: head.system_id ?? null,
       layers: head.layers.map((layer) => layer.id),
       hasDisk: head.has_disk,
       restoredGeneration: head.restored_generation,
@@ -173,7 +174,7 @@ export class MachineCopies {
 
   async #describe(id: string, record: MachineRecord): Promise<{ head: MachineHead; files: SentFile[] }> {
     const { layers, cacheDir, machinesDir, snapshots } = this.#options;
-    const { spec, image } = record;
+    const { spec, systemId, image } = record;
     if (record.resumes !== null) throw new ServiceError('conflict', 'the machine has not started from its memory yet');
     const identity = await identifyImage(cacheDir, spec.stack, image);
     if (!identity)
@@ -187,6 +188,7 @@ export class MachineCopies {
     const head: MachineHead = {
       ...{ version: VERSION, kind: 'machine', spec, image: identity, layers: below(record.layers), disk_bytes },
       ...{ has_disk: record.hasDisk, restored_generation: record.restoredGeneration, reason: record.reason },
+      ...(systemId === null ? {} : { system_id: systemId }),
       boot_generation: record.bootGeneration,
       volumes: record.volumes.map(({ volumeId, slot, path }) => ({ volumeId, slot, path })),
       output,

@@ -1,13 +1,14 @@
-// Chooses the addresses of machines and of clones in the pool, so that no two have the same one. A clone's lease passes
-// through these states:
+// Chooses the addresses of machines and of clones in the pool, so that no two have the same one. A clone also gets new
+// names. Its lease passes through these states:
 //
 //   waiting ──claim──▶ claimed ──release──▶ over
 //      └──────────────void──────────────────▲
 //
-// - waiting: the clone waits in the pool and has the address.
-// - claimed: a machine that starts with the clone takes over the address.
+// - waiting: the clone waits in the pool and has the address and the names.
+// - claimed: a machine that starts with the clone takes them over.
 // - over: the lease no longer holds the address. After `release`, the machine's record holds it, or the clone is gone.
 //   After `void`, the machine that asked for the address gets it, and the clone cannot pass it on.
+import { randomUUID } from 'node:crypto';
 import type { AddressCounter } from './address-counter.ts';
 
 export class AddressLeases {
@@ -51,6 +52,10 @@ export class AddressLeases {
 
 export class CloneLease {
   readonly address: string;
+  /** The UUID whose digits are in the clone's /etc/machine-id. No other lease and no machine has the same. */
+  readonly systemId: string = randomUUID();
+  /** `m-` and the last 12 characters of `systemId`, which are random. Short enough for a shell prompt. */
+  readonly hostname = `m-${this.systemId.slice(-12)}`;
   readonly #onEnd: () => void;
   #state: 'waiting' | 'claimed' | 'over' = 'waiting';
 
@@ -59,7 +64,7 @@ export class CloneLease {
     this.#onEnd = onEnd;
   }
 
-  /** Returns whether the clone may keep its address as a machine. */
+  /** Returns whether the clone may keep its address and its names as a machine. */
   claim(): boolean {
     if (this.#state !== 'waiting') return false;
     this.#state = 'claimed';

@@ -1,7 +1,7 @@
 // The pool of clones that are ready for new machines. Each clone was restored from a template, warmed up and paused, so
 // a create only has to claim it. The pool is a cache: losing clones costs time and nothing else.
 //
-//   template ──restore──▶ warm-up ──▶ address, randomness ──▶ paused, ready ──take──▶ used by a machine
+//   template ──restore──▶ warm-up ──▶ address, names, randomness ──▶ paused, ready ──take──▶ used by a machine
 //
 // When a step fails, the clone is discarded.
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
@@ -14,7 +14,7 @@ import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { closeOnAbort } from '../vms/close-on-abort.ts';
 import { firstSession } from '../vms/first-session.ts';
-import { guestNetwork } from '../vms/guest-network.ts';
+import { guestLease } from '../vms/guest-network.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { warmUp, warmUpProgram } from '../vms/warm-up.ts';
 import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
@@ -52,8 +52,11 @@ export type PoolOptions = {
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
 };
 
-/** A paused VM with an open session to its guest agent, and with an address that network and guest have already. */
-export type ReadyClone = { vm: Vm; guest: Guest; diskPath: string; lease: CloneLease };
+/**
+ * A paused VM with an open session to its guest agent, and with an address that network and guest have already.
+ * `isClaimable`: the guest has the names of the lease too, so its identity needs nothing but the machine's id.
+ */
+export type ReadyClone = { vm: Vm; guest: Guest; isClaimable: boolean; diskPath: string; lease: CloneLease };
 
 type Line = { shape: Shape; createdAt: number[]; baseline: number };
 
@@ -204,12 +207,12 @@ export class Pool {
       lease = await this.#leaseTo(vm);
       const made = this.#makeReady(vm, lease, { patienceMs: SESSION_PATIENCE_MS, program, rounds: WARM_UP_ROUNDS });
       // Only the guest's faults count against the template. A host without a free address is not one of them.
-      const guest = await made.catch((error: unknown) => {
+      const ready = await made.catch((error: unknown) => {
         templates.judge(template, false);
         throw error;
       });
       templates.judge(template, true);
-      return { vm, guest, diskPath, lease };
+      return { vm, ...ready, diskPath, lease };
     } catch (error) {
       await this.#discard(vm, diskPath).finally(() => lease?.release());
       throw error;
@@ -229,7 +232,7 @@ export class Pool {
       // Tests that the guest still answers. A guest that was paused in the middle of an answer may not answer; its
       // clone is then discarded. The warm-up runs the guest agent's own program, which is safe on every disk.
       const once = { patienceMs: ADOPTION_PATIENCE_MS, program: 'agent', rounds: 1 } as const;
-      this.#shelve(key, { vm, guest: await this.#makeReady(vm, lease, once), diskPath, lease });
+      this.#shelve(key, { vm, ...(await this.#makeReady(vm, lease, once)), diskPath, lease });
     } catch {
       await this.#discard(vm, diskPath).finally(() => lease?.release());
     }
@@ -249,21 +252,21 @@ export class Pool {
   }
 
   /**
-   * Opens a session, runs the warm-up rounds, gives the guest its address and randomness, and pauses the clone. Throws
-   * when one of these steps fails, or when they take longer than `patienceMs` together.
+   * Opens a session, runs the warm-up rounds, gives the guest its lease and randomness, and pauses the clone. Throws when
+   * one of these steps fails, or when they take longer than `patienceMs` together.
    */
   async #makeReady(
     vm: Vm,
     lease: CloneLease,
     { patienceMs, program, rounds }: { patienceMs: number; program: WarmUpProgram; rounds: number },
-  ): Promise<Guest> {
+  ): Promise<Pick<ReadyClone, 'guest' | 'isClaimable'>> {
     const giveUp = AbortSignal.timeout(patienceMs * this.#options.patience);
     const guest = await firstSession(vm, giveUp);
     await warmUp(guest, program, rounds, giveUp);
-    const network = guestNetwork(this.#options.vms.network, lease.address);
-    await closeOnAbort(guest, giveUp, () => guest.lease(network));
+    const leased = guestLease(this.#options.vms.network, lease);
+    const isClaimable = await closeOnAbort(guest, giveUp, () => guest.lease(leased));
     await vm.pause();
-    return guest;
+    return { guest, isClaimable };
   }
 
   #shelve(key: string, clone: ReadyClone): void {

@@ -2,6 +2,7 @@
 // gets an identity, so clones inherit none. It has no address either, so the firewall drops all traffic of its NIC.
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
+import { setTimeout as delay } from 'node:timers/promises';
 import { ensureOverlay } from '../storage/overlay.ts';
 import { firstSession } from '../vms/first-session.ts';
 import type { VmHost } from '../vms/vm-host.ts';
@@ -14,20 +15,32 @@ import { finishTemplate, type Template, unfinishedPaths } from './template-files
  * let memory allocators do their first-time work.
  */
 const WARM_UP_ROUNDS = 10;
+/** Time limit in ms for the guest to write what the warm-up has changed on the disk. */
+const FREEZE_MS = 10_000;
+/**
+ * Length of the pause before a template is saved, in ms. The kernel of the guest does some work only a while after a job
+ * has ended, such as freeing its control group. Without the pause, each clone would do that work again.
+ */
+export const SETTLE_MS = 1_000;
 /** Time limit for the boot and the warm-up: ten times what they take under emulation. */
 const BOOT_PATIENCE_MS = 30_000;
+
+export type TemplatePlace = {
+  templatesDir: string;
+  runDir: string;
+  name: string;
+  patience: number;
+  /** {@link SETTLE_MS}; 0 where no real guest runs. */
+  settleMs: number;
+  abort: AbortSignal;
+};
 
 /**
  * Makes a template for machines of this shape and loads it into memory. No folder in `templatesDir` may be called
  * `name`, and no other VM may use `runDir`. Rethrows the error of the step that failed, after deleting the unfinished
  * template; a `conflict` says that the guest agent of this image cannot be saved bare.
  */
-export async function makeTemplate(
-  vms: VmHost,
-  place: { templatesDir: string; runDir: string; name: string; patience: number; abort: AbortSignal },
-  key: string,
-  shape: Shape,
-): Promise<Template> {
+export async function makeTemplate(vms: VmHost, place: TemplatePlace, key: string, shape: Shape): Promise<Template> {
   const { image, layerPaths } = shape;
   const base = { imagePath: image.rootfsPath, layerPaths };
   const paths = unfinishedPaths(place.templatesDir, place.name);
@@ -52,10 +65,16 @@ export async function makeTemplate(
       const guest = await firstSession(vm, signal);
       if (shape.isBare) await guest.checkBare();
       await warmUp(guest, warmUpProgram(shape), WARM_UP_ROUNDS, signal);
+      // A freeze writes all changes to the disk. Otherwise each clone would have to write them a few seconds later.
+      if (!shape.isBare) {
+        await guest.freeze(FREEZE_MS);
+        await guest.thaw();
+      }
       guest.close();
       await guest.closed;
       // Open a new session, so that a clone's first session meets a guest agent that has no request in progress.
       await vm.connectGuest(signal);
+      await delay(place.settleMs, undefined, { signal });
       await vm.saveDevices(paths.state);
     } finally {
       await vms.discard(vm);

@@ -44,6 +44,8 @@ export type TemplatesOptions = {
   requestsForTemplate: number;
   /** Factor on the time limit for the boot of a new template. */
   patience: number;
+  /** Length of the pause before a template is saved, in ms. */
+  settleMs: number;
   /** A template is made only when the disk has room for its memory. */
   room: Pick<DiskRoom, 'refuseWhenShort'>;
   metrics: Pick<AgentMetrics, 'templateMakes'>;
@@ -242,13 +244,13 @@ export class Templates {
   async #provide(key: string, shape: Shape): Promise<void> {
     if (this.#isClosed || this.#loaded.has(key)) return;
     if (this.keysOnDisk().has(key) && (await this.#load(key, now()))) return;
-    const { vms, dir, runDir, patience, room, metrics, log } = this.#options;
+    const { vms, dir, runDir, patience, settleMs, room, metrics, log } = this.#options;
     const name = newVmId();
     const abort = this.#closing.signal;
     const stop = metrics.templateMakes.startTimer();
     try {
       room.refuseWhenShort(shape.memoryMb * 2 ** 20);
-      const place = { templatesDir: dir, runDir: join(runDir, name), name, patience, abort };
+      const place = { templatesDir: dir, runDir: join(runDir, name), name, patience, settleMs, abort };
       this.#hold(await makeTemplate(vms, place, key, shape), now());
       stop({ outcome: 'made' });
       log.info({ template: key, vcpus: shape.vcpus, memory_mb: shape.memoryMb }, 'template made');

@@ -1,9 +1,12 @@
-// The network settings of a guest with a given address.
-import type { GuestLease } from '../guest/guest.ts';
+// The network settings of a guest with a given address, and all settings of a clone with a given lease.
+import type { GuestIdentity, GuestLease } from '../guest/guest.ts';
+import type { CloneLease } from '../network/address-leases.ts';
 import type { HostNetwork } from '../network/network.ts';
 import { macOfIp } from '../network/subnet.ts';
 
-export function guestNetwork(network: HostNetwork, privateIp: string): GuestLease {
+export type GuestNetwork = Pick<GuestIdentity, 'address' | 'gateway' | 'nameServers' | 'mac' | 'mtu'>;
+
+export function guestNetwork(network: HostNetwork, privateIp: string): GuestNetwork {
   return {
     address: `${privateIp}/${network.prefix}`,
     gateway: network.gateway,
@@ -11,4 +14,8 @@ export function guestNetwork(network: HostNetwork, privateIp: string): GuestLeas
     mac: macOfIp(privateIp),
     mtu: network.mtu,
   };
+}
+
+export function guestLease(network: HostNetwork, { systemId, hostname, address }: CloneLease): GuestLease {
+  return { systemId, hostname, ...guestNetwork(network, address) };
 }

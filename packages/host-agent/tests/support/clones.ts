@@ -73,10 +73,14 @@ export async function warmHost(host: FakeHost): Promise<FakeHost> {
 /** Checks that every running machine has its own VM, disk and identity. */
 export function checkMachines(host: FakeHost): void {
   assert.deepEqual(host.hypervisor.violations, []);
+  const systemIds = new Set<string>();
   for (const { machine_id: id, status } of host.registry.reports()) {
     if (status !== 'running') continue;
     const vm = host.hypervisor.running.get(id) ?? assert.fail(`${id} runs without a VM`);
     assert.equal(vm.identity?.machineId, id);
+    const systemId = vm.identity.systemId ?? id;
+    assert.ok(!systemIds.has(systemId), `two machines have the system id ${systemId}`);
+    systemIds.add(systemId);
     assert.equal(vm.isHeld, false);
     assert.equal(vm.isInBackground, false);
     assert.equal(`${host.network.attached.get(vm.vmId)}/16`, vm.identity?.address);

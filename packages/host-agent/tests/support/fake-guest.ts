@@ -4,6 +4,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type {
   Guest,
+  GuestClaim,
   GuestIdentity,
   GuestJob,
   GuestLease,
@@ -81,7 +82,7 @@ export class FakeGuest implements Guest {
     );
   }
 
-  lease(lease: GuestLease): Promise<void> {
+  lease(lease: GuestLease): Promise<boolean> {
     return this.#whileOpen(
       this.#vm.step('lease', () => {
         this.#over.signal.throwIfAborted();
@@ -89,6 +90,22 @@ export class FakeGuest implements Guest {
         if (this.#hypervisor.addressOf && !lease.address.startsWith(`${this.#hypervisor.addressOf(this.#vm.vmId)}/`))
           this.#hypervisor.violations.push('a lease of another address than the network has');
         this.#vm.lease = lease;
+        return this.#hypervisor.canBeClaimed;
+      }),
+    );
+  }
+
+  /** A fault at the point `setIdentity` also happens here, because both give the guest its identity. */
+  claim(claim: GuestClaim): Promise<void> {
+    return this.#whileOpen(
+      this.#vm.step('setIdentity', () => {
+        this.#over.signal.throwIfAborted();
+        this.#vm.checkAddress('claim');
+        const { lease, identity } = this.#vm;
+        if (!lease || !this.#hypervisor.canBeClaimed) throw new ServiceError('conflict', 'no complete lease');
+        if (identity && identity.machineId !== claim.machineId)
+          throw new ServiceError('conflict', 'it has an identity');
+        this.#vm.identity = { ...lease, ...claim };
       }),
     );
   }
@@ -180,7 +197,7 @@ export class FakeGuest implements Guest {
     );
   }
 
-  #whileOpen(work: Promise<void>): Promise<void> {
+  #whileOpen<T>(work: Promise<T>): Promise<T> {
     work.catch(() => {});
     return Promise.race([work, this.closed.then(() => Promise.reject(new Error('the session is over')))]);
   }

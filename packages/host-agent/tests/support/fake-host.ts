@@ -267,6 +267,7 @@ export class FakeHost {
       diskBytes,
       requestsForTemplate,
       patience: 1,
+      settleMs: 0,
       room: this.room,
       metrics: this.metrics,
       log,

@@ -75,6 +75,8 @@ export class FakeHypervisor implements Hypervisor {
   staysHeld = true;
   /** If false, the guest agent is an old one that cannot wait for its disk. */
   canBeBare = true;
+  /** If false, the guest agent is an old one whose leases have no names. */
+  canBeClaimed = true;
   readonly #holds = new Map<FaultPoint, Promise<void>>();
 
   async resumeChoices(): Promise<ResumeChoice[]> {

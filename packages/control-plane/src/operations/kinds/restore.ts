@@ -5,13 +5,13 @@
 //   stopped --host resets the disk--> stopped
 //
 // When the host does not answer, it may have reset the disk already. The old disk is gone then, so the restore is not
-// undone but repeated.
+// undone but repeated. The same holds when anything fails after the host has done it.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { App } from '../../app.ts';
 import { bringSnapshot } from '../../blobs/bring.ts';
-import type { MachineRow, OperationRow } from '../../db/tables.ts';
+import type { MachineRow } from '../../db/tables.ts';
 import { loseRunningJobs } from '../../execs/lose.ts';
 import { settleJobsOf } from '../../execs/settle.ts';
 import { HostUnavailable } from '../../hosts/client.ts';
@@ -24,15 +24,21 @@ type Restored = { report: MachineReport; endedJobs: readonly string[] };
 
 export const RESTORE: Definition = {
   act: act(restore, record),
-  isRefusal: (error, operation) => !(error instanceof HostUnavailable && mayHaveActed(error, operation)),
+  isRefusal,
   undo: act(stopWhenEnded, async ({ steps, ...recording }, hasEnded) => {
     if (hasEnded) await steps.changeMachine(machineOf(recording), { state: 'stopped' });
   }),
 };
 
-/** Returns true if this attempt or an earlier attempt may already have reset the disk on the host. */
-const mayHaveActed = (error: HostUnavailable, { attempts }: OperationRow): boolean =>
-  error.mayHaveActed || attempts > 1;
+/** Returns false if this attempt or an earlier one may already have reset the disk on the host. */
+function isRefusal(error: unknown, { operation, progress }: Pick<Work, 'operation' | 'progress'>): boolean {
+  if (progress === 'done by the host') return false;
+  const isFirst = operation.attempts === 1;
+  if (error instanceof HostUnavailable) return isFirst && !error.mayHaveActed;
+  // A bug. It says nothing about what the host has done.
+  if (!(error instanceof ServiceError)) return isFirst && progress === undefined;
+  return true;
+}
 
 async function restore(app: App, work: Work): Promise<Restored> {
   // Only the first attempt asks whether the machine ended by itself. At later attempts the machine may be down because
@@ -42,7 +48,9 @@ async function restore(app: App, work: Work): Promise<Restored> {
   const before = await listRunningJobs(app, machine.id);
   const restoreSnapshotId = snapshotOf(work);
   await bringSnapshot(app, machine.host_id, restoreSnapshotId);
+  work.progress = 'asked the host';
   const report = await ensureOnHost(app, machine, desiredOf(machine), { restoreSnapshotId });
+  work.progress = 'done by the host';
   const endedJobs = before.length === 0 ? [] : await jobsThatEnded(app, machine, before);
   return { report, endedJobs };
 }
