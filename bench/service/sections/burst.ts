@@ -5,7 +5,7 @@ import { waitForFullPool } from '../host-info.ts';
 import { noTimes } from '../references.ts';
 
 /** Bounds in ms until all machines run, for the small and for the large burst. */
-const BOUNDS_MS = [1500, 5000] as const;
+const BOUNDS_MS = [1500, 4500] as const;
 
 export async function benchBurst(service: ModeService, context: Context): Promise<void> {
   for (const [at, count] of context.sizes.burst.entries()) await burst(service, context, count, BOUNDS_MS[at] ?? 0);

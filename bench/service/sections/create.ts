@@ -18,14 +18,14 @@ type Bounds = { output: readonly Bound[]; create: readonly Bound[]; exec: readon
 const BOUNDS: Record<Mode, Bounds> = {
   pool: {
     output: [
-      { of: 'median', atMost: 0.3, in: 'gVisor starts' },
+      { of: 'median', atMost: 0.25, in: 'gVisor starts' },
       { of: 'p95', atMost: 0.6, in: 'gVisor starts' },
     ],
-    create: [{ of: 'median', atMost: 15 }],
+    create: [{ of: 'median', atMost: 10 }],
     exec: [{ of: 'median', atMost: 20 }],
   },
   template: { output: [], create: [{ of: 'median', atMost: 120 }], exec: [] },
-  cold: { output: [], create: [{ of: 'median', atMost: 2000 }], exec: [] },
+  cold: { output: [], create: [{ of: 'median', atMost: 1600 }], exec: [] },
 };
 
 export async function benchCreate({ mode, sandbar, paths }: ModeService, context: Context): Promise<void> {
@@ -62,24 +62,24 @@ export async function benchCreate({ mode, sandbar, paths }: ModeService, context
 }
 
 /**
- * Creates a machine, runs `echo` and reads its output, which corresponds to the gVisor reference. Adds the create time
- * to `creates`.
+ * Creates a machine, runs `echo` and gets its output, which corresponds to the gVisor reference. Adds the create time to
+ * `creates`.
  */
 async function firstOutput(sandbar: Client, creates: number[]): Promise<Machine> {
   const { ms, result: machine } = await timed(() => sandbar.machines.create());
   creates.push(ms);
-  const job = await sandbar.execs.start(machine.id, { command: 'echo hi' });
-  const page = await sandbar.execs.output(machine.id, job.id, { wait_ms: 30_000 });
-  const said = Buffer.from(page.data, 'base64').toString();
-  if (said !== 'hi\n') throw new Error(`echo said ${JSON.stringify(said)}`);
+  await runEcho(sandbar, machine.id);
   return machine;
 }
 
-/** Runs `echo hi` and waits until the API reports its end. Throws when it fails. */
+/** Runs `echo hi` with one request, which waits for the end. Throws when the output is another. */
 export async function runEcho(sandbar: Client, machineId: string): Promise<void> {
-  const job = await sandbar.execs.start(machineId, { command: 'echo hi' });
-  const ended = await sandbar.execs.wait(machineId, job.id);
-  if (ended.status !== 'exited' || ended.exit_code !== 0) {
-    throw new Error(`echo ended as ${ended.status} with ${ended.exit_code}`);
-  }
+  const { status, exit_code, output } = await sandbar.execs.start(
+    machineId,
+    { command: 'echo hi' },
+    { waitMs: 30_000 },
+  );
+  const said = Buffer.from(output?.stdout.data ?? '', 'base64').toString();
+  if (status !== 'exited' || exit_code !== 0 || said !== 'hi\n')
+    throw new Error(`echo ended as ${status} with ${exit_code} and said ${JSON.stringify(said)}`);
 }
