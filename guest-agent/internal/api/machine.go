@@ -110,6 +110,9 @@ func (s *server) lease(c *frames.Call) {
 	if err == nil {
 		err = s.Identity.Lease(request)
 	}
+	if err == nil {
+		err = s.Modprobe.WarmUp()
+	}
 	if err != nil {
 		answerError(c, err)
 		return

@@ -19,6 +19,7 @@ const WARM_UP_MS = 6 * REQUEST_MS;
 export const CALL_LIMITS_MS = {
   checkBare: REQUEST_MS,
   warmUp: WARM_UP_MS,
+  warmUpJob: WARM_UP_MS,
   lease: REQUEST_MS,
   claim: REQUEST_MS,
   setIdentity: REQUEST_MS,

@@ -47,6 +47,10 @@ export class RemoteGuest implements Guest {
     return this.#ask('warmUp', program);
   }
 
+  warmUpJob(program: WarmUpProgram): Promise<void> {
+    return this.#ask('warmUpJob', program);
+  }
+
   lease(lease: GuestLease): Promise<boolean> {
     return this.#line.call('lease', [lease], parseBoolean);
   }

@@ -81,6 +81,10 @@ export class GuestClient implements Guest {
 
   async warmUp(program: WarmUpProgram): Promise<void> {
     await this.#json('POST', '/warm-up', identityBody(WARM_UP_IDENTITY));
+    await this.warmUpJob(program);
+  }
+
+  async warmUpJob(program: WarmUpProgram): Promise<void> {
     const job = WARM_UP_JOBS[program];
     const frames = await this.startJob(job, { command: 'true', timeout_sec: 10 }, MAX_JSON_BYTES);
     const offsets = { stdout: 0, stderr: 0 };

@@ -109,6 +109,8 @@ export interface Guest {
    * after {@link setIdentity}.
    */
   warmUp(program: WarmUpProgram): Promise<void>;
+  /** The part of {@link warmUp} that runs a job. */
+  warmUpJob(program: WarmUpProgram): Promise<void>;
   /**
    * Gives a guest without an identity new randomness, the time, and these names and network settings. Returns whether
    * the lease can be claimed; an older guest agent takes the network settings only. An identity with the same settings

@@ -16,10 +16,10 @@ import { closeOnAbort } from '../vms/close-on-abort.ts';
 import { firstSession } from '../vms/first-session.ts';
 import { guestLease } from '../vms/guest-network.ts';
 import type { VmHost } from '../vms/vm-host.ts';
-import { warmUp, warmUpProgram } from '../vms/warm-up.ts';
+import { warmUpJobs, warmUpProgram } from '../vms/warm-up.ts';
 import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
 
-/** Warm-up rounds of a new clone. The third round is as fast as any later one. */
+/** Jobs that a new clone runs for practice. The third is as fast as any later one. */
 const WARM_UP_ROUNDS = 3;
 const SESSION_PATIENCE_MS = 10_000;
 /**
@@ -252,7 +252,7 @@ export class Pool {
   }
 
   /**
-   * Opens a session, runs the warm-up rounds, gives the guest its lease and randomness, and pauses the clone. Throws when
+   * Opens a session, runs jobs for practice, gives the guest its lease and randomness, and pauses the clone. Throws when
    * one of these steps fails, or when they take longer than `patienceMs` together.
    */
   async #makeReady(
@@ -262,7 +262,7 @@ export class Pool {
   ): Promise<Pick<ReadyClone, 'guest' | 'isClaimable'>> {
     const giveUp = AbortSignal.timeout(patienceMs * this.#options.patience);
     const guest = await firstSession(vm, giveUp);
-    await warmUp(guest, program, rounds, giveUp);
+    await warmUpJobs(guest, program, rounds, giveUp);
     const leased = guestLease(this.#options.vms.network, lease);
     const isClaimable = await closeOnAbort(guest, giveUp, () => guest.lease(leased));
     await vm.pause();

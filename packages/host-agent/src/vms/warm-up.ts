@@ -13,6 +13,19 @@ export function warmUpProgram({ layerPaths, isBare }: Shape): WarmUpProgram {
   return layerPaths.length === 0 && !isBare ? 'shell' : 'agent';
 }
 
+/**
+ * Runs `times` jobs for practice, for a clone that gets a lease: most of its identity is applied then, so it needs no
+ * practice. Rejects when a job fails. When `giveUp` aborts, closes the session and rejects.
+ */
+export async function warmUpJobs(
+  guest: Guest,
+  program: WarmUpProgram,
+  times: number,
+  giveUp: AbortSignal,
+): Promise<void> {
+  for (let done = 0; done < times; done++) await closeOnAbort(guest, giveUp, () => guest.warmUpJob(program));
+}
+
 /** Runs `times` warm-up rounds. Rejects when a round fails. When `giveUp` aborts, closes the session and rejects. */
 export async function warmUp(guest: Guest, program: WarmUpProgram, times: number, giveUp: AbortSignal): Promise<void> {
   for (let done = 0; done < times; done++) await closeOnAbort(guest, giveUp, () => guest.warmUp(program));

@@ -82,6 +82,10 @@ export class FakeGuest implements Guest {
     );
   }
 
+  warmUpJob(program: WarmUpProgram): Promise<void> {
+    return this.warmUp(program);
+  }
+
   lease(lease: GuestLease): Promise<boolean> {
     return this.#whileOpen(
       this.#vm.step('lease', () => {
