@@ -1,6 +1,6 @@
 // Builds the command that starts a VM's process in its jail, as a pure function. Four programs run one after the other,
 // each starting the next: a shell joins the control groups and sets resource limits; bubblewrap creates the namespaces
-// and a root folder; setpriv switches to the VM's uid and drops all capabilities; env clears the environment
+// and a root folder; setpriv switches to the VM's uid and drops all capabilities; env replaces the environment
 // (bubblewrap always sets PWD) and enters the run directory, which root without capabilities may not enter. All this
 // takes about 5 ms.
 //
@@ -11,6 +11,12 @@ import { dirname } from 'node:path';
 import { maxTasks } from './cgroup-settings.ts';
 import type { JailedProcess, VmLimits } from './jail.ts';
 import type { ProgramFiles } from './program-files.ts';
+
+/**
+ * The whole environment of QEMU. With one heap for all its threads, QEMU takes 1.3 MB less memory for an idle machine
+ * (measured: 39.5 instead of 40.8 MB).
+ */
+export const ENVIRONMENT = ['MALLOC_ARENA_MAX=1'];
 
 /** Absolute paths without symlinks. */
 export type JailPrograms = { bwrap: string; setpriv: string; env: string };
@@ -64,7 +70,7 @@ export function jailArgs(programs: JailPrograms, plan: JailPlan): string[] {
     ['--cap-drop', 'ALL', '--cap-add', 'CAP_SETUID', '--cap-add', 'CAP_SETGID', '--cap-add', 'CAP_SETPCAP'],
     [programs.setpriv, '--reuid', String(uid), '--regid', String(uid), '--clear-groups', '--no-new-privs'],
     ['--bounding-set=-all', '--inh-caps=-all', '--ambient-caps=-all'],
-    [programs.env, '-i', '-C', jailed.runDir, jailed.program, ...jailed.args],
+    [programs.env, '-i', '-C', jailed.runDir, ...ENVIRONMENT, jailed.program, ...jailed.args],
   ].flat();
 }
 
