@@ -72,7 +72,7 @@ async function firstOutput(sandbar: Client, creates: number[]): Promise<Machine>
   return machine;
 }
 
-/** Runs `echo hi` with one request, which waits for the end. Throws when the output is another. */
+/** Runs `echo hi` with one request, which waits for the end. Throws unless it prints `hi` and exits with 0. */
 export async function runEcho(sandbar: Client, machineId: string): Promise<void> {
   const { status, exit_code, output } = await sandbar.execs.start(
     machineId,

@@ -1,4 +1,4 @@
-// Nearly always the gates are open. Then a call passes them without its context, which it would have to make first.
+// The gates of a freeze are nearly always open. So a call makes its context, which costs time, only if it has to wait.
 
 package api
 

@@ -98,8 +98,8 @@ func (s *server) putIdentity(c *frames.Call) {
 	})
 }
 
-// leaseBody tells the host that the lease has set the names too, so that it can be claimed. Older agents have no such
-// field.
+// leaseBody tells the host that the lease has set the hostname and the system id too, so that it can be claimed. Older
+// agents have no such field.
 type leaseBody struct {
 	HasNames bool `json:"has_names"`
 }
@@ -111,7 +111,7 @@ func (s *server) lease(c *frames.Call) {
 		err = s.Identity.Lease(request)
 	}
 	if err == nil {
-		err = s.Modprobe.WarmUp()
+		err = s.Modprobe.WarmUp() // the claim ends with the same system call
 	}
 	if err != nil {
 		answerError(c, err)
@@ -139,7 +139,7 @@ func (s *server) applyClaim(c *frames.Call, request *identity.Request) error {
 			return err
 		}
 	}
-	if err := s.Gate.Await(c.Context()); err != nil {
+	if err := await(c, s.Gate); err != nil {
 		return err
 	}
 	if err := s.Identity.Claim(request); err != nil {

@@ -154,7 +154,7 @@ func TestAClaimMakesTheLeaseTheIdentity(t *testing.T) {
 	other["machine_id"] = "another"
 	h.expect(409, "POST", "/claim", other)
 	h.expect(409, "POST", "/lease", leased)
-	again := identityOf(id) // as after a new session
+	again := identityOf(id) // as the host sends it after a restart
 	again["hostname"], again["system_id"] = "m-leased", "11111111-2222-4333-8444-555555555555"
 	again["time_unix_ms"] = claim()["time_unix_ms"]
 	for round := range 2 {

@@ -35,7 +35,7 @@ type Call struct {
 	duplex  *Duplex // nil unless the call is a two-way stream
 	isCut   bool    // the host has canceled the call, the session has ended, or the call is over
 
-	// Only some calls need these two, so the first use makes them.
+	// Few calls need the context or done, so the first use makes them.
 	context context.Context // nil before the first use
 	cancel  func()
 	done    chan struct{} // closed when the call is cut; nil before the first use
@@ -91,7 +91,7 @@ func (c *Call) Context() context.Context {
 	return c.context
 }
 
-// Done returns a channel that is closed when the context of the call would end.
+// Done returns a channel that is closed when the call is cut. It needs no context.
 func (c *Call) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

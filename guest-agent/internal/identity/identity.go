@@ -4,7 +4,6 @@
 package identity
 
 import (
-	"encoding/json"
 	"net/netip"
 	"strings"
 	"sync"
@@ -35,12 +34,9 @@ type Request struct {
 
 // ParseRequest reads the JSON of a request and checks it.
 func ParseRequest(body []byte) (*Request, error) {
-	request, ok := readPlain(body)
-	if !ok {
-		request = new(Request)
-		if err := json.Unmarshal(body, request); err != nil {
-			return nil, invalid("the body is not an identity: " + err.Error())
-		}
+	request, err := read(body)
+	if err != nil {
+		return nil, invalid("the body is not an identity: " + err.Error())
 	}
 	if request.SystemID == "" {
 		request.SystemID = request.MachineID
@@ -114,7 +110,7 @@ type Identity struct {
 	current machineID
 
 	rootBytes uint64 // size of the root disk that the root file system is known to fill; 0: not known
-	isClean   bool   // no secrets of another machine are on the disk, because they were deleted before the identity
+	isClean   bool   // no secrets of another machine are on the disk, because the warm-up deleted them
 }
 
 // New returns an Identity to which no machine identity has been applied yet.
@@ -127,7 +123,7 @@ func (i *Identity) AwaitsDisk() bool {
 	return i.system.RootDevice() == ""
 }
 
-// MachineID returns the id of the machine, or an empty string before Apply has succeeded for the first time.
+// MachineID returns the id of the machine, or an empty string before Apply or Claim has succeeded for the first time.
 func (i *Identity) MachineID() string { return i.current.load() }
 
 type step struct {
@@ -180,7 +176,7 @@ func (i *Identity) clockStep(request *Request) step {
 	return step{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }}
 }
 
-// resizeStep makes the root file system fill its disk. It does nothing if that is known to be so.
+// resizeStep makes the root file system fill its disk, unless it is known to do so.
 func (i *Identity) resizeStep(request *Request) step {
 	return step{"resize", func() error {
 		if i.rootBytes > 0 && request.DiskBytes <= i.rootBytes {

@@ -5,13 +5,12 @@
 package identity
 
 import (
-	"encoding/json"
 	"slices"
 
 	"sandbar/guest-agent/internal/fault"
 )
 
-var errNoLease = fault.New(fault.Conflict, "the machine has no complete lease")
+var errNoLease = fault.New(fault.Conflict, "the machine has no lease to claim")
 
 // lease holds what the last lease has set.
 type lease struct {
@@ -69,9 +68,8 @@ func (i *Identity) Lease(request *Request) error {
 // ParseClaim reads the JSON of a claim and checks it. A claim has the fields machine_id, time_unix_ms and disk_bytes of
 // a Request.
 func ParseClaim(body []byte) (*Request, error) {
-	// The same type as in ParseRequest: after a warm-up, the JSON package knows its fields already.
-	request := new(Request)
-	if err := json.Unmarshal(body, request); err != nil {
+	request, err := read(body)
+	if err != nil {
 		return nil, invalid("the body is not a claim: " + err.Error())
 	}
 	if !isWord(request.MachineID) {

@@ -1,6 +1,5 @@
-// Warms up the identity step. Under emulation the first run of any code is slow, because QEMU translates it. So while a
-// template or a pooled clone waits for its identity, the host lets it make the same calls on the same objects and undo
-// them at once.
+// Warms up the identity step. Under emulation the first run of any code is slow, because QEMU translates it. So before a
+// template is saved, the host lets its guest make the same calls on the same objects and undo them at once.
 
 package identity
 
@@ -18,7 +17,7 @@ import (
 var errIdentified = fault.New(fault.Conflict, "the machine has an identity")
 
 // WarmUp runs the steps of Apply and undoes them. Afterwards the machine has no identity and no address, only files that
-// were empty have values of the request, no packet was sent, and the link is down. The error is a conflict if the machine
+// were empty or missing have values of the request, no packet was sent, and the link is down. The error is a conflict if the machine
 // has an identity.
 func (i *Identity) WarmUp(request *Request) error {
 	i.mu.Lock()
@@ -31,7 +30,7 @@ func (i *Identity) WarmUp(request *Request) error {
 		return err
 	}
 	if i.lease != nil {
-		i.lease = new(lease) // has nothing of any request, because the warm-up undoes all of it
+		i.lease = new(lease) // matches no request, because the warm-up takes the address away
 	}
 	err = perform([]step{
 		{"entropy", func() error { return mixEntropy(request.Entropy) }},
@@ -85,7 +84,7 @@ func (n *network) warmUp(link *nic) error {
 // warmUpFiles writes the files of an identity and restores their old content. A file that was empty or missing keeps the
 // values of the warm-up: the real identity overwrites them in place, which is much faster than to create the file and to
 // find room for it on the disk. Deleted secrets stay deleted; the real identity would delete them too. It returns the
-// errors of the first step.
+// errors of writing.
 func warmUpFiles(root string, request *Request, isClean bool) (failures []error) {
 	var before [len(identityFiles)][]byte
 	for i, file := range identityFiles {

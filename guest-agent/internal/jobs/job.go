@@ -209,7 +209,7 @@ func (r *running) supervise(abandoned <-chan struct{}) {
 		<-p.drained
 	}
 	r.finish(state, status)
-	runtime.Gosched() // the host hears of the end before the group is removed
+	runtime.Gosched() // lets the call tell the host of the end first, most times
 	r.group.Dissolve()
 }
 

@@ -18,7 +18,7 @@ func TestForbidAndAllow(t *testing.T) {
 	check := func(step string, err error, want string) {
 		t.Helper()
 		content, _ := os.ReadFile(path)
-		line, _, _ := strings.Cut(string(content), "\n") // a real setting ends with its first line
+		line, _, _ := strings.Cut(string(content), "\n") // the kernel's file has one line; this one keeps old bytes
 		if err != nil || line != want {
 			t.Errorf("%s: %v, %q", step, err, content)
 		}

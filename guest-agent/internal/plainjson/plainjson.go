@@ -1,5 +1,5 @@
 // Package plainjson reads the JSON that the host sends in most requests: one object whose strings need no escapes.
-// encoding/json reads each type by reflection, and a new clone had to translate that code. A Reader knows only the plain
+// encoding/json reads each type by reflection, and under emulation each new clone would translate that code. A Reader knows only the plain
 // forms below. Whenever it finds anything else, correct or not, it fails, and the caller gives the whole text to
 // encoding/json, which decides what the text means and what is wrong with it.
 package plainjson

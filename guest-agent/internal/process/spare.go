@@ -25,7 +25,7 @@ type spare struct {
 	directory *os.File
 }
 
-// NewSpares returns groups with this prefix. It makes none yet.
+// NewSpares returns the Spares with this prefix, without a group yet.
 func NewSpares(groups Groups, prefix string) *Spares {
 	return &Spares{groups: groups, prefix: prefix}
 }

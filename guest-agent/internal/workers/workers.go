@@ -1,4 +1,4 @@
-// Package workers runs functions on goroutines that stay. A new goroutine has a small stack, which the runtime copies
+// Package workers runs functions on reused goroutines. A new goroutine has a small stack, which the runtime copies
 // again and again while it grows. Under emulation that was a quarter of what the agent did for a short job, and a clone
 // had to translate the code for it. The warm-up of a template leaves goroutines with large stacks behind, and the
 // functions of each clone run on those. The agent is built with gcshrinkstackoff=1, or else the garbage collector would
@@ -39,7 +39,7 @@ func (p *pool) run(f func()) {
 	worker <- f
 }
 
-// stackSize is how much stack a goroutine gets at its start, in bytes. It is enough for the calls of the first minute.
+// stackSize is how much stack a goroutine gets at its start, in bytes. It is more than a create and its first jobs need.
 const stackSize = 16 << 10
 
 // growStack makes the runtime enlarge the stack once, while there is next to nothing on it to copy.

@@ -27,7 +27,7 @@ export const MachineSpec = Type.Object(
     ),
     hostname: Type.String({
       pattern: HOSTNAME_PATTERN,
-      description: 'The hostname of a machine that takes no clone from the pool. A clone keeps the one that it has.',
+      description: 'The hostname, unless the machine takes over that of a clone in the pool.',
     }),
     snapshot_id: Type.Optional(Uuid('Its disk begins as this snapshot of the host.')),
     root_volume_id: Type.Optional(Uuid('Its disk is this root volume, which is no volume any more then.')),

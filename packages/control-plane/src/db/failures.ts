@@ -76,8 +76,8 @@ export const isDatabaseFull = (error: unknown): boolean =>
   error instanceof Error && codeOf(error) === DISK_FULL_SQLSTATE;
 
 /**
- * SQLSTATE codes with which a server that answers says that it cannot do a statement now: it lacks a resource, waited too
- * long for a lock, or its operating system failed.
+ * SQLSTATE codes of a server that answers but cannot do a statement now: it lacks a resource, waited too long for a lock,
+ * or its operating system failed.
  */
 const STRAINED_SQLSTATE = /^(53...|55P03|58...)$/;
 

@@ -39,7 +39,7 @@ export type Definition = {
   undo?: Act<unknown>;
   /**
    * Returns true for errors after which the attempt is undone. After other errors it is repeated later. Without this
-   * function every error leads to an undo. A lost claim and a failure of the database never do.
+   * function every other error does. A lost claim and a failure of the database never lead to an undo.
    */
   isRefusal?: (error: unknown, work: Work) => boolean;
   /** What to do after a crash of the process that performed the operation: undo it, or (by default) repeat it. */

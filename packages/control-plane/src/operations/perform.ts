@@ -68,7 +68,7 @@ async function readMachine(app: App, claimed: Claimed): Promise<MachineRow | und
   const { operation } = claimed;
   if (operation.machine_id === null) return undefined;
   return getMachineRow(app.db, operation.machine_id).catch((error: unknown) =>
-    // The refusal that is being undone stays in the row, for those who wait for the end.
+    // While an operation is being undone, its row keeps the refusal, for those who wait.
     postpone(app, claimed, error, operation.undoing ? refusalOf(operation) : error),
   );
 }

@@ -54,7 +54,7 @@ pg.Client.prototype.query = function (this: pg.Client & { connection: pg.Connect
   return step === 'dead' ? breakOff() : Reflect.apply(query, this, args).then(breakOff, breakOff);
 } as pg.Client['query'];
 
-/** What PostgreSQL does not refuse, because it needs nothing for it. */
+/** Statements that need no resource, so PostgreSQL never refuses them. */
 const ALWAYS_DONE = ['begin', 'rollback'];
 
 function fail(client: pg.Client & { connection: pg.Connection }, args: unknown[], failure: DatabaseFailure) {

@@ -104,7 +104,7 @@ export interface Guest {
    */
   checkBare(): Promise<void>;
   /**
-   * Warms the guest up: runs the identity step and one job for practice, and undoes both. After that an emulating
+   * Warms the guest up: runs the identity step and a job, and undoes both. After that an emulating
    * QEMU has translated the code of both, so the first real identity step and job are fast. Rejects with `conflict`
    * after {@link setIdentity}.
    */
@@ -114,7 +114,8 @@ export interface Guest {
   /**
    * Gives a guest without an identity new randomness, the time, and these names and network settings. Returns whether
    * the lease can be claimed; an older guest agent takes the network settings only. An identity with the same settings
-   * is then applied faster. May be repeated with other settings. Rejects with `conflict` when the guest has an identity.
+   * is then applied faster. May be repeated with other settings. Rejects with `conflict` when the guest has an identity, or
+   * has not mounted its disk.
    */
   lease(lease: GuestLease): Promise<boolean>;
   /**

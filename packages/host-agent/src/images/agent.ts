@@ -12,8 +12,8 @@ const VERSION = 3;
 
 /**
  * Settings of Go's runtime, which the linker puts into the binary.
- * - asyncpreemptoff: Go interrupts a goroutine that runs for 10 ms with a signal. Emulated guests run first-time code so
- *   slowly that it did that in every create, for nothing: no goroutine of the agent loops for long without a function
+ * - asyncpreemptoff: Go sends a signal to interrupt a goroutine that runs for 10 ms. Emulated guests run first-time code
+ *   so slowly that this happened in every create, for nothing: no goroutine of the agent loops for long without a function
  *   call, and at a call Go can switch without a signal.
  * - gcshrinkstackoff: the goroutines that serve calls and jobs keep their large stacks (guest-agent/internal/workers).
  * - The others are what `go 1.24` in go.mod means to the runtime, because this list replaces Go's own: without them, Go

@@ -243,7 +243,7 @@ export class Lifecycle {
   }
 }
 
-/** Returns the address and the names of a machine that has taken over this lease, or has kept its own. */
+/** Returns the machine's address, hostname and system id: those of the lease, if there is one. */
 function namesOf({ spec, systemId }: MachineRecord, lease: CloneLease | undefined) {
   if (!lease) return { spec, systemId };
   return { spec: { ...spec, private_ip: lease.address, hostname: lease.hostname }, systemId: lease.systemId };

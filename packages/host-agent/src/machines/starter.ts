@@ -207,8 +207,8 @@ export class Starter {
 
   /**
    * Claims a clone of the pool: moves its files to the machine's folders and gives it the machine's identity. The
-   * machine takes over the clone's address and names, which the network and the guest have already, unless it has an
-   * address already.
+   * machine takes over the clone's address and names, which the network and the guest have already, unless
+   * clients know its own address.
    */
   async #name(ready: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
     const { vms } = this.#options;

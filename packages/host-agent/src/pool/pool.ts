@@ -19,8 +19,8 @@ import type { VmHost } from '../vms/vm-host.ts';
 import { warmUpJobs, warmUpProgram } from '../vms/warm-up.ts';
 import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
 
-/** Jobs that a new clone runs for practice. The third is as fast as any later one. */
-const WARM_UP_ROUNDS = 3;
+/** Warm-up jobs of a new clone. The third is as fast as any later one. */
+const WARM_UP_JOBS = 3;
 const SESSION_PATIENCE_MS = 10_000;
 /**
  * Time limit for a clone of an earlier agent to answer; otherwise it is discarded. The agent is not ready until all
@@ -205,7 +205,7 @@ export class Pool {
     try {
       vm.setBackground(true);
       lease = await this.#leaseTo(vm);
-      const made = this.#makeReady(vm, lease, { patienceMs: SESSION_PATIENCE_MS, program, rounds: WARM_UP_ROUNDS });
+      const made = this.#makeReady(vm, lease, { patienceMs: SESSION_PATIENCE_MS, program, rounds: WARM_UP_JOBS });
       // Only the guest's faults count against the template. A host without a free address is not one of them.
       const ready = await made.catch((error: unknown) => {
         templates.judge(template, false);
@@ -252,7 +252,7 @@ export class Pool {
   }
 
   /**
-   * Opens a session, runs jobs for practice, gives the guest its lease and randomness, and pauses the clone. Throws when
+   * Opens a session, runs the warm-up jobs, gives the guest its lease and randomness, and pauses the clone. Throws when
    * one of these steps fails, or when they take longer than `patienceMs` together.
    */
   async #makeReady(

@@ -15,7 +15,7 @@ import { finishTemplate, type Template, unfinishedPaths } from './template-files
  * let memory allocators do their first-time work.
  */
 const WARM_UP_ROUNDS = 10;
-/** Time limit in ms for the guest to write what the warm-up has changed on the disk. */
+/** After this time in ms the guest thaws by itself, if it was not told to. */
 const FREEZE_MS = 10_000;
 /**
  * Length of the pause before a template is saved, in ms. The kernel of the guest does some work only a while after a job
@@ -30,7 +30,7 @@ export type TemplatePlace = {
   runDir: string;
   name: string;
   patience: number;
-  /** {@link SETTLE_MS}; 0 where no real guest runs. */
+  /** {@link SETTLE_MS}, or 0 in tests. */
   settleMs: number;
   abort: AbortSignal;
 };

@@ -14,8 +14,8 @@ export function warmUpProgram({ layerPaths, isBare }: Shape): WarmUpProgram {
 }
 
 /**
- * Runs `times` jobs for practice, for a clone that gets a lease: most of its identity is applied then, so it needs no
- * practice. Rejects when a job fails. When `giveUp` aborts, closes the session and rejects.
+ * Runs `times` warm-up jobs in a clone that gets a lease. The lease applies most of the identity in advance, so the
+ * identity step needs no warm-up. Rejects when a job fails. When `giveUp` aborts, closes the session and rejects.
  */
 export async function warmUpJobs(
   guest: Guest,

@@ -30,7 +30,7 @@ export const RESTORE: Definition = {
   }),
 };
 
-/** Returns false if this attempt or an earlier one may already have reset the disk on the host. */
+/** Returns false if the disk may already be reset. An answer with which the host refuses always counts. */
 function isRefusal(error: unknown, { operation, progress }: Pick<Work, 'operation' | 'progress'>): boolean {
   if (progress === 'done by the host') return false;
   const isFirst = operation.attempts === 1;
