@@ -132,7 +132,7 @@ export class Starter {
     const ready = pool?.take(shape);
     if (pool) metrics.poolTakes.inc({ result: ready ? 'hit' : 'miss' });
     if (!ready) return undefined;
-    return this.#tryClone(request, () => tracing.span('pool.claim', {}, () => this.#name(ready, shape, request)));
+    return this.#tryClone(request, () => tracing.span('pool.claim', {}, () => this.#claimClone(ready, shape, request)));
   }
 
   async #resume(snapshotId: string, request: StartRequest): Promise<StartedMachine> {
@@ -210,7 +210,7 @@ export class Starter {
    * machine takes over the clone's address and names, which the network and the guest have already, unless
    * clients know its own address.
    */
-  async #name(ready: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
+  async #claimClone(ready: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
     const { vms } = this.#options;
     const { vm, guest, diskPath, isClaimable } = ready;
     const unclaim = vms.claim(diskPath);
