@@ -2,9 +2,11 @@
 import assert from 'node:assert/strict';
 import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { after, beforeEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { readMachineRecord } from '../src/machines/record.ts';
+import { RECORD, readMachineRecord } from '../src/machines/record.ts';
+import { writeRecordDurably } from '../src/storage/record-file.ts';
 import { changed, sha256Of, startHost, streamOf } from './support/copied-host.ts';
 import type { FakeHost } from './support/fake-host.ts';
 import { SPEC } from './support/fake-host.ts';
@@ -71,6 +73,21 @@ describe('a copy of a stopped machine', () => {
     const volumes = [{ volume_id: VOLUME, mount_path: '/data' }];
     const started = await to.registry.ensure(ID, { generation: 4, desired: 'running', spec, volumes });
     assert.deepEqual([started.status, started.private_ip], ['running', report.private_ip]);
+  });
+
+  it('has the hostname and the system id that it got with its clone, and an older agent refuses it', async () => {
+    const path = join(from.dir, 'machines', ID, RECORD);
+    const record = readMachineRecord(join(from.dir, 'machines', ID)) ?? assert.fail('no record');
+    const systemId = '11111111-2222-4333-8444-555555555555';
+    writeRecordDurably(path, { ...record, systemId, spec: { ...record.spec, hostname: 'm-leased' } });
+    await from.start();
+    const chunks: Buffer[] = [];
+    for await (const chunk of await send()) chunks.push(chunk);
+    const start = Buffer.concat(chunks).subarray(0, 4096).toString('latin1');
+    assert.match(start, /"version":3\b/, 'a version that an agent without system ids does not know');
+    await receive(3, Readable.from(chunks));
+    const moved = readMachineRecord(join(to.dir, 'machines', ID));
+    assert.deepEqual([moved?.systemId, moved?.spec.hostname], [systemId, 'm-leased']);
   });
 
   it('that was cut off or damaged leaves nothing, and can be sent again (CTL-14)', async () => {

@@ -11,6 +11,8 @@ import { Value } from 'typebox/value';
 const VERSION = 1;
 /** The version for a machine with snapshots. An older agent refuses it, so that the snapshots are not lost. */
 const VERSION_WITH_SNAPSHOTS = 2;
+/** The version for a machine with a system id. An older agent refuses it, so that the machine keeps its SSH host keys. */
+const VERSION_WITH_SYSTEM_ID = 3;
 /** The most bytes of one file: twice the largest disk. */
 const FILE_BYTES_MAX = 2 * 2 ** 40;
 
@@ -53,7 +55,11 @@ const MovedSnapshot = Type.Object({
 });
 export type MovedSnapshot = Static<typeof MovedSnapshot>;
 export const MachineHead = Type.Object({
-  version: Type.Union([Type.Literal(VERSION), Type.Literal(VERSION_WITH_SNAPSHOTS)]),
+  version: Type.Union([
+    Type.Literal(VERSION),
+    Type.Literal(VERSION_WITH_SNAPSHOTS),
+    Type.Literal(VERSION_WITH_SYSTEM_ID),
+  ]),
   kind: Type.Literal('machine'),
   spec: MachineSpec,
   system_id: Type.Optional(Uuid("The UUID of the guest's /etc/machine-id. Left out: the id of the machine.")),
@@ -72,7 +78,7 @@ export const MachineHead = Type.Object({
   ),
 });
 export type MachineHead = Static<typeof MachineHead>;
-export { VERSION, VERSION_WITH_SNAPSHOTS };
+export { VERSION, VERSION_WITH_SNAPSHOTS, VERSION_WITH_SYSTEM_ID };
 
 /** Returns the head. Throws `conflict` when an agent of another version has sent it. */
 export function checkHead<T extends TSchema>(schema: T, head: unknown): Static<T> {

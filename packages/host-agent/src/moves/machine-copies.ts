@@ -19,7 +19,14 @@ import type { Garbage } from '../storage/garbage.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import { writeRecordDurably } from '../storage/record-file.ts';
 import { ArchiveReader, type SentFile, writeArchive } from './archive.ts';
-import { checkHead, MachineHead, type MovedLayer, VERSION, VERSION_WITH_SNAPSHOTS } from './head.ts';
+import {
+  checkHead,
+  MachineHead,
+  type MovedLayer,
+  VERSION,
+  VERSION_WITH_SNAPSHOTS,
+  VERSION_WITH_SYSTEM_ID,
+} from './head.ts';
 import { ArrivingSnapshots, checkMovedSnapshots, describeSnapshots } from './moved-snapshots.ts';
 import { writeReceivedFiles } from './received-files.ts';
 import { addLayers, wantedLayers } from './received-layers.ts';
@@ -188,13 +195,13 @@ export class MachineCopies {
     const head: MachineHead = {
       ...{ version: VERSION, kind: 'machine', spec, image: identity, layers: below(record.layers), disk_bytes },
       ...{ has_disk: record.hasDisk, restored_generation: record.restoredGeneration, reason: record.reason },
-      ...(systemId === null ? {} : { system_id: systemId }),
       boot_generation: record.bootGeneration,
       volumes: record.volumes.map(({ volumeId, slot, path }) => ({ volumeId, slot, path })),
       output,
       ...(described.moved.length === 0
         ? {}
         : { version: VERSION_WITH_SNAPSHOTS, snapshots: described.moved, snapshot_layers: below(described.layers) }),
+      ...(systemId === null ? {} : { version: VERSION_WITH_SYSTEM_ID, system_id: systemId }),
     };
     const files = [
       ...layersOf(head).map((layer) => ({ path: layers.pathOf(layer.id), bytes: layer.bytes })),
