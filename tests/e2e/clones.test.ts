@@ -68,6 +68,7 @@ describe('clones', { skip: !IS_ROOT && 'only root can see whether a machine is a
       const facts = seen.get(id);
       const hostname = `m-${facts?.get('machine-id')?.slice(-12)}`;
       const names = [facts?.get('hostname'), facts?.get('etc-hostname'), facts?.get('ip')];
+      assert.equal(facts?.get('identity-record'), facts?.get('machine-id'));
       assert.deepEqual(names, [hostname, hostname, private_ip]);
     }
   });

@@ -77,7 +77,7 @@ describe('addresses of clones in the pool', () => {
     assert.notEqual(one?.[1], two?.[1]);
   });
 
-  it('are given with all of the identity by a guest of an older agent, which takes no names before', async () => {
+  it('come with a full identity when an older guest agent cannot claim, and without names', async () => {
     const host = await newHost();
     host.hypervisor.canBeClaimed = false;
     for (const number of [2, 3, 4]) await ensure(host, number); // the clones that are ready now can be claimed
@@ -86,10 +86,11 @@ describe('addresses of clones in the pool', () => {
     const { private_ip } = await ensure(host, 5);
     const vm = vmOf(host, 5);
     assert.ok(waitingBefore.includes(vm));
-    assert.deepEqual(vm.identity?.hostname, vm.lease?.hostname);
+    assert.deepEqual([vm.identity?.hostname, vm.identity?.systemId], [UNPLACED.hostname, undefined]);
     assert.equal(vm.identity?.machineId, idOf(5));
     assert.equal(vm.identity?.address, `${private_ip}/16`);
-    assert.equal(recordOf(host, 5).systemId, vm.lease?.systemId);
+    const { spec, systemId } = recordOf(host, 5);
+    assert.deepEqual([spec.hostname, systemId], [UNPLACED.hostname, null]);
     checkMachines(host);
   });
 

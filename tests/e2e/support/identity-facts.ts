@@ -6,6 +6,7 @@
 export const FACTS = `
 echo clock=$(date +%s%3N)
 echo machine-id=$(cat /etc/machine-id)
+echo identity-record=$(tr -d - < /var/lib/sandbar/identity)
 echo hostname=$(hostname)
 echo etc-hostname=$(cat /etc/hostname)
 echo boot-id=$(cat /proc/sys/kernel/random/boot_id)

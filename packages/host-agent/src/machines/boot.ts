@@ -17,8 +17,11 @@ import type { VmHost, VmPlan } from '../vms/vm-host.ts';
 const SILENCE_LIMITS_MS = [BOOT_PATIENCE_MS, 30_000] as const;
 
 export type BootLog = { warn(details: object, message: string): void };
-/** `lease`: the address that the machine got with its clone; undefined when it has the address of its specification. */
-export type StartedMachine = { vm: Vm; guest: Guest; lease?: CloneLease | undefined };
+/**
+ * `lease`: that of the machine's clone, whose address the machine has; undefined when it has the address of its
+ * specification. `hasNames`: whether it has the names of the lease too, which older guest agents do not take.
+ */
+export type StartedMachine = { vm: Vm; guest: Guest; lease?: CloneLease | undefined; hasNames?: boolean };
 
 export type BootRequest = {
   plan: VmPlan;

@@ -85,7 +85,7 @@ export class Lifecycle {
       disk.prepareStart();
       book.save({ status: 'starting', reason: null });
       this.#tell();
-      const { vm, lease, ...started } = await this.#boot();
+      const { vm, lease, hasNames, ...started } = await this.#boot();
       path = started.path;
       try {
         await volumes.plugAll(vm, held.findGuest, this.#destroying.signal);
@@ -97,7 +97,7 @@ export class Lifecycle {
           resumes: null,
           isAddressOpen: false,
         } as const;
-        book.save({ ...running, ...namesOf(book.record, lease), bootGeneration: book.record.generation });
+        book.save({ ...running, ...leasedOf(book.record, lease, hasNames), bootGeneration: book.record.generation });
       } finally {
         lease?.release();
       }
@@ -243,10 +243,13 @@ export class Lifecycle {
   }
 }
 
-/** Returns the machine's address, hostname and system id: those of the lease, if there is one. */
-function namesOf({ spec, systemId }: MachineRecord, lease: CloneLease | undefined) {
+/** Returns the machine's address, hostname and system id, with those that it has from its lease. */
+function leasedOf({ spec, systemId }: MachineRecord, lease: CloneLease | undefined, hasNames = false) {
   if (!lease) return { spec, systemId };
-  return { spec: { ...spec, private_ip: lease.address, hostname: lease.hostname }, systemId: lease.systemId };
+  const leased = { ...spec, private_ip: lease.address };
+  return hasNames
+    ? { spec: { ...leased, hostname: lease.hostname }, systemId: lease.systemId }
+    : { spec: leased, systemId };
 }
 
 /**

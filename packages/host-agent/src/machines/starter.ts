@@ -21,7 +21,7 @@ import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { closeOnAbort } from '../vms/close-on-abort.ts';
 import { firstSession } from '../vms/first-session.ts';
-import { guestLease } from '../vms/guest-network.ts';
+import { guestNetwork } from '../vms/guest-network.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { type BootLog, bootMachine, type StartedMachine, throwIfDestroyed } from './boot.ts';
 import type { LeasedSpec, MachineImage } from './record.ts';
@@ -207,15 +207,16 @@ export class Starter {
 
   /**
    * Claims a clone of the pool: moves its files to the machine's folders and gives it the machine's identity. The
-   * machine takes over the clone's address and names, which the network and the guest have already, unless
-   * clients know its own address.
+   * machine takes over the clone's address, and the names that the guest has already, unless clients know its
+   * own address.
    */
   async #claimClone(ready: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
     const { vms } = this.#options;
     const { vm, guest, diskPath, isClaimable } = ready;
     const unclaim = vms.claim(diskPath);
     const lease = request.isAddressOpen && ready.lease.claim() ? ready.lease : undefined;
-    const identity = lease ? { ...request.identity, ...guestLease(vms.network, lease) } : request.identity;
+    const hasNames = lease !== undefined && isClaimable;
+    const identity = { ...request.identity, ...(lease ? guestNetwork(vms.network, lease.address) : {}) };
     try {
       vm.moveTo(request.runDir);
       if (!lease) {
@@ -225,12 +226,11 @@ export class Starter {
       vm.setBackground(false);
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
       // Run both in parallel, to save a round trip. The guest can acknowledge only after QEMU has resumed it.
-      const isLeased = lease !== undefined && isClaimable;
-      await Promise.all([vm.resume(), this.#acknowledge(guest, { ...request, identity }, isLeased)]);
+      await Promise.all([vm.resume(), this.#acknowledge(guest, { ...request, identity }, hasNames)]);
       // Move the disk here only after all steps succeeded, because the next start boots from any disk at this path,
       // even one of the wrong size.
       await rename(diskPath, request.diskPath);
-      return { vm, guest, lease };
+      return { vm, guest, lease, hasNames };
     } catch (error) {
       await vms.discard(vm).finally(() => rm(diskPath, { force: true }));
       ready.lease.release();

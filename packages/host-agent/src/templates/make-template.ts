@@ -3,6 +3,8 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { Guest } from '../guest/guest.ts';
 import { ensureOverlay } from '../storage/overlay.ts';
 import { firstSession } from '../vms/first-session.ts';
 import type { VmHost } from '../vms/vm-host.ts';
@@ -24,6 +26,20 @@ const FREEZE_MS = 10_000;
 export const SETTLE_MS = 1_000;
 /** Time limit for the boot and the warm-up: ten times what they take under emulation. */
 const BOOT_PATIENCE_MS = 30_000;
+
+/**
+ * Makes the guest write all changes to its disk, by a freeze. Otherwise each clone would have to write them a few seconds
+ * later. Throws no `conflict`, because that would mean that this image can have no template.
+ */
+async function writeChanges(guest: Guest): Promise<void> {
+  await guest.freeze(FREEZE_MS).catch((error: Error) => {
+    throw new Error(`the disk of the template was not written: ${error.message}`, { cause: error });
+  });
+  // Whether the guest thaws itself or is told to, the changes are written.
+  await guest.thaw().catch((error: unknown) => {
+    if (!(error instanceof ServiceError && error.code === 'conflict')) throw error;
+  });
+}
 
 export type TemplatePlace = {
   templatesDir: string;
@@ -65,11 +81,7 @@ export async function makeTemplate(vms: VmHost, place: TemplatePlace, key: strin
       const guest = await firstSession(vm, signal);
       if (shape.isBare) await guest.checkBare();
       await warmUp(guest, warmUpProgram(shape), WARM_UP_ROUNDS, signal);
-      // A freeze writes all changes to the disk. Otherwise each clone would have to write them a few seconds later.
-      if (!shape.isBare) {
-        await guest.freeze(FREEZE_MS);
-        await guest.thaw();
-      }
+      if (!shape.isBare) await writeChanges(guest);
       guest.close();
       await guest.closed;
       // Open a new session, so that a clone's first session meets a guest agent that has no request in progress.
