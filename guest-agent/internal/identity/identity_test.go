@@ -275,7 +275,21 @@ func TestAWarmUpChangesOnlyFilesThatWereEmptyOrMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	warmUpFiles(root, request, false)
+	key := root + "/etc/ssh/ssh_host_rsa_key"
+	if err := os.MkdirAll(filepath.Dir(key), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the files of the second round have the values of the first
+		if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if failures := warmUpFiles(root, request, false); len(failures) > 0 {
+			t.Error(failures)
+		}
+		if _, err := os.Stat(key); !os.IsNotExist(err) {
+			t.Errorf("the secret is left: %v", err)
+		}
+	}
 	inodes := map[string]os.FileInfo{}
 	for _, file := range identityFiles {
 		want := map[string]string{

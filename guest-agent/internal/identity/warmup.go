@@ -83,14 +83,17 @@ func (n *network) warmUp(link *nic) error {
 
 // warmUpFiles writes the files of an identity and restores their old content. A file that was empty or missing keeps the
 // values of the warm-up: the real identity overwrites them in place, which is much faster than to create the file and to
-// find room for it on the disk. Deleted secrets stay deleted; the real identity would delete them too. It returns the
+// find room for it on the disk. Secrets are deleted whatever the files say, because they may have the values of an earlier warm-up. It returns the
 // errors of writing.
 func warmUpFiles(root string, request *Request, isClean bool) (failures []error) {
 	var before [len(identityFiles)][]byte
 	for i, file := range identityFiles {
 		before[i], _ = os.ReadFile(root + file.path)
 	}
-	failures = writeFiles(root, request, isClean)
+	if !isClean {
+		failures = forgetSecrets(root)
+	}
+	failures = append(failures, writeFiles(root, request, true)...)
 	for i, file := range identityFiles {
 		if len(before[i]) > 0 {
 			_, _ = overwrite(root+file.path, string(before[i]), uint32(file.mode))

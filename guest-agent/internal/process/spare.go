@@ -25,6 +25,13 @@ type spare struct {
 	directory *os.File
 }
 
+// isThere reports whether the path of the group still leads to its open directory.
+func (s *spare) isThere() bool {
+	var open, named unix.Stat_t
+	return unix.Fstat(int(s.directory.Fd()), &open) == nil && unix.Stat(s.group.path, &named) == nil &&
+		open.Ino == named.Ino
+}
+
 // NewSpares returns the Spares with this prefix, without a group yet.
 func NewSpares(groups Groups, prefix string) *Spares {
 	return &Spares{groups: groups, prefix: prefix}
@@ -36,10 +43,10 @@ func (s *Spares) Take() (Group, *os.File, error) {
 	defer s.mu.Unlock()
 	if ready := s.ready; ready != nil {
 		s.ready = nil
-		if unix.Access(ready.group.path, unix.F_OK) == nil {
+		if ready.isThere() {
 			return ready.group, ready.directory, nil
 		}
-		_ = ready.directory.Close() // a program of the machine has removed the group
+		_ = ready.directory.Close() // a program of the machine has removed the group, or made another one
 	}
 	return s.make()
 }
