@@ -35,7 +35,7 @@ export class Attacker {
   async begin({ jobs, startsJobs, warmUpMs }: Attack): Promise<void> {
     await Promise.all(
       this.#ids.map(async (id) => {
-        for (const job of jobs) await this.#sandbar.execs.start(id, job);
+        for (const job of jobs()) await this.#sandbar.execs.start(id, job);
       }),
     );
     await delay(warmUpMs);

@@ -1,6 +1,7 @@
 // The attacks: what root in a guest does, and on how many machines. Each attack has a baseline: the same number of
 // machines that only compute. The comparison shows what the attack costs others beyond the processor time that any busy
 // machine takes from them.
+import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
@@ -10,8 +11,8 @@ export type Attack = {
   /** Machines of the attacker, and the vCPUs of each. */
   machines: number;
   vcpus: number;
-  /** The jobs that each of these machines runs. They do not end by themselves. */
-  jobs: readonly ExecCreate[];
+  /** Returns new jobs for one of these machines. They do not end by themselves. */
+  jobs: () => readonly ExecCreate[];
   /** Name of the attack to compare with. Baselines have none. */
   baseline?: string;
   /** How many ms the guest needs until the attack has begun. */
@@ -38,7 +39,7 @@ const busy = (machines: number, vcpus: number): Attack => ({
   name: `busy: ${machines} x ${vcpus} vCPU`,
   machines,
   vcpus,
-  jobs: times(vcpus, shell('while :; do :; done')),
+  jobs: () => times(vcpus, shell('while :; do :; done')),
   warmUpMs: 500,
   isQuick: machines * vcpus <= 2,
 });
@@ -48,7 +49,13 @@ const port = ({ flood, what, machines = 1, isQuick = false }: Port): Attack => (
   name: machines === 1 ? `port: ${what}` : `port: ${what}, ${machines} machines`,
   machines,
   vcpus: 1,
-  jobs: [...times(3, shell('sleep 1000')), python('port.py', flood)],
+  jobs: () => {
+    const ids = [1, 2, 3, 4].map(() => randomUUID());
+    return ids.map((exec_id, at) => ({
+      exec_id,
+      ...(at < 3 ? shell('sleep 1000') : python('port.py', flood, ...ids)),
+    }));
+  },
   baseline: `busy: ${machines} x 1 vCPU`,
   warmUpMs: TAKE_OVER_MS,
   startsJobs: true,
@@ -57,7 +64,7 @@ const port = ({ flood, what, machines = 1, isQuick = false }: Port): Attack => (
 
 type One = { name: string; jobs: ExecCreate[]; machines?: number; isQuick?: boolean };
 const simple = ({ name, jobs, machines = 1, isQuick = false }: One): Attack => {
-  return { name, machines, vcpus: 1, jobs, baseline: `busy: ${machines} x 1 vCPU`, warmUpMs: 500, isQuick };
+  return { name, machines, vcpus: 1, jobs: () => jobs, baseline: `busy: ${machines} x 1 vCPU`, warmUpMs: 500, isQuick };
 };
 
 export const ATTACKS: readonly Attack[] = [
@@ -97,7 +104,7 @@ export const ATTACKS: readonly Attack[] = [
     name: 'cpu: fork bombs',
     machines: 4,
     vcpus: 2,
-    jobs: [shell('bomb() { bomb | bomb & }; bomb; sleep 1000')],
+    jobs: () => [shell('bomb() { bomb | bomb & }; bomb; sleep 1000')],
     baseline: 'busy: 4 x 2 vCPU',
     warmUpMs: 500,
   },

@@ -2,7 +2,8 @@
 // place, with output that breaks the protocol. The host must end that job, store next to nothing of its output, and go
 // on.
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Exec } from '@sandbar/contract/exec.ts';
@@ -12,15 +13,15 @@ import { createMachine, destroyMachine, expectStatus, HOME, pidOf, sh, startExec
 
 /**
  * Python that takes over the port of the guest agent. The host first asks for the list of jobs, and the program answers
- * with the job that it runs in. Then the host asks for the output of that job, and the program answers with bytes that
+ * with the job whose id is its argument. Then the host asks for the output of that job, and the program answers with bytes that
  * it made itself. It sleeps first, so that the agent can answer the request that starts this job. `speak`: Python that
  * goes on after the greeting of a session.
  */
 const takeOver = (speak: string) => `
-import ctypes, json, os, struct, time
+import ctypes, json, os, struct, sys, time
 time.sleep(1)
 libc = ctypes.CDLL(None)
-job = open("/proc/self/cgroup").read().strip().rsplit("/job-", 1)[1]
+job = sys.argv[1]
 port = next(int(f) for f in os.listdir("/proc/1/fd") if "vport" in os.readlink("/proc/1/fd/" + f))
 fd = libc.syscall(438, libc.syscall(434, 1, 0), port, 0)
 os.set_blocking(fd, True)
@@ -99,9 +100,15 @@ describe('a guest whose root answers in place of the guest agent', () => {
       const agent = pidOf('host-agent');
       const hostile = await createMachine();
       try {
-        const { id } = await startExec(hostile.id, { argv: ['python3', '-c', takeOver(speak)] });
+        const id = randomUUID();
+        await startExec(hostile.id, { exec_id: id, argv: ['python3', '-c', takeOver(speak), id] });
         const job = () => expectStatus<Exec>(200, 'GET', `/v1/machines/${hostile.id}/execs/${id}`);
         await until('the job is given up', async () => (await job()).status === 'lost', 60_000);
+        const complaints = readFileSync(join(HOME, 'logs', 'host-agent.log'), 'utf8').split('\n');
+        assert.ok(
+          complaints.some((line) => line.includes(id) && line.includes('GuestProtocolError')),
+          'the host has seen the flood',
+        );
         const jobs = join(HOME, 'machines', hostile.id, 'jobs');
         assert.ok(existsSync(jobs) && bytesBelow(jobs) < 16_384, `${bytesBelow(jobs)} bytes`);
         assert.equal((await sh(neighbour.id, 'echo well')).stdout, 'well\n');
