@@ -236,11 +236,15 @@ export const pauseAfterMs = (attempts: number, { first, longest }: { first: numb
  */
 export async function postponeClaimed(app: App, claimed: Claimed, error: unknown): Promise<void> {
   const pauseMs = pauseAfterMs(claimed.operation.attempts, app.config.timing.retryMs);
+  const { last_error, error_code } = toColumns(toRefusal(error));
   const { numUpdatedRows } = await claimedBy(app.db, claimed)
     .set({
       claim_token: null,
       claim_expires_at: null,
-      ...toColumns(toRefusal(error)),
+      // The refusal for which an operation is being undone stays, for those who wait for the end. It may be in the row
+      // although its answer was lost.
+      last_error: sql<string | null>`case when undoing then last_error else ${last_error} end`,
+      error_code: sql<OperationRow['error_code']>`case when undoing then error_code else ${error_code} end`,
       run_at: sql<Date>`now() + ${pauseMs} * interval '1 millisecond'`,
     })
     .executeTakeFirst();
