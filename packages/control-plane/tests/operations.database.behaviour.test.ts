@@ -154,6 +154,7 @@ describe('a database that fails while the refusal of the host is recorded', () =
         const mayBeDone = left?.finished_at === null && !left.undoing;
         assert(code !== 'conflict' || !mayBeDone, `step ${at}: it was refused, and can still be done`);
         if (left?.finished_at === null && left.undoing) {
+          assert.equal(left.error_code, 'conflict', `step ${at}: those who wait hear why`);
           await joinOperation(second.app, left.id, performance.now() + 60_000).catch(() => undefined);
         }
         await attaching(second.app);
