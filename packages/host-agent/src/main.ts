@@ -9,8 +9,6 @@ import { MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import { TRACING_SECRETS } from '@sandbar/contract/secrets.ts';
 import { createLog, type Log } from '@sandbar/logging/log.ts';
 import { startTracing } from '@sandbar/tracing/start.ts';
-import type { Tracing } from '@sandbar/tracing/tracing.ts';
-import PQueue from 'p-queue';
 import { Registry } from 'prom-client';
 import { HostAuditor } from './audit/host-auditor.ts';
 import { BlobStore } from './blobs/blob-store.ts';
@@ -39,9 +37,10 @@ import type { HostLimits } from './jail/cgroup-settings.ts';
 import { closeInheritedDescriptors } from './jail/inherited-descriptors.ts';
 import { NoJail } from './jail/no-jail.ts';
 import { RootJail } from './jail/root-jail.ts';
+import { makeStarter } from './machines/make-starter.ts';
 import { assignedAddresses, MachineRegistry } from './machines/registry.ts';
-import { Starter, shapeOf } from './machines/starter.ts';
-import { type AgentMetrics, createAgentMetrics } from './metrics/metrics.ts';
+import { shapeOf } from './machines/starter.ts';
+import { createAgentMetrics } from './metrics/metrics.ts';
 import { serveMetrics } from './metrics/metrics-server.ts';
 import { addStateMetrics } from './metrics/state.ts';
 import { MachineCopies } from './moves/machine-copies.ts';
@@ -53,7 +52,6 @@ import { HostNameServers } from './network/dns/name-servers.ts';
 import type { HostNetwork } from './network/network.ts';
 import { parseSubnet } from './network/subnet.ts';
 import { UserNetwork } from './network/user-network.ts';
-import { Pool } from './pool/pool.ts';
 import { SnapshotStore } from './snapshots/snapshot-store.ts';
 import { DataVolumes } from './storage/data-volumes.ts';
 import { type DiskFacts, DiskReserve } from './storage/disk-reserve.ts';
@@ -61,30 +59,13 @@ import { Garbage } from './storage/garbage.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
 import { machineShapes } from './templates/machine-shapes.ts';
-import { SETTLE_MS } from './templates/make-template.ts';
 import { bareShapeOf } from './templates/shape.ts';
-import { Spares } from './templates/spares.ts';
-import { REQUESTS_FOR_TEMPLATE, Templates } from './templates/templates.ts';
 import { holdGuests } from './vms/hold-guests.ts';
 import { VmHost } from './vms/vm-host.ts';
 
 const VERSION = '0.1.0';
 /** How often the size of QEMU's logs is checked. */
 const LOG_TRIM_MS = 10_000;
-/** Anonymous memory of a paused, emulated clone with 1 GiB, in MiB (bench/RESULTS.md). */
-const POOLED_CLONE_MB = 48;
-/** How many clones of the default shape always wait in the pool. */
-const POOL_BASELINE = 2;
-/**
- * Delay between the claim of a pooled clone and the refill of the pool, so that the refill does not take CPU time from
- * the new machine's create request and first commands (25 ms).
- */
-const FILL_AFTER_MS = 250;
-/**
- * Delay between a create and the start of a spare QEMU for the next create. It is longer than the pool's delay, because
- * a new machine that did not come from the pool takes longer to run its first command (0.2 s).
- */
-const SPARE_AFTER_MS = 1000;
 /** How often the agent looks for unused layers. It also does so after every operation that may leave unused layers. */
 const GARBAGE_MS = 5 * 60_000;
 const MIB = 1024 * 1024;
@@ -351,79 +332,6 @@ async function makeNetwork(
     connections,
     log,
   });
-}
-
-type Shared = {
-  snapshots: SnapshotStore;
-  reserve: DiskReserve;
-  addresses: AddressLeases;
-  metrics: AgentMetrics;
-  tracing: Tracing;
-};
-
-function makeStarter(
-  config: HostAgentConfig,
-  vms: VmHost,
-  { snapshots, reserve, addresses, metrics, tracing }: Shared,
-  onMade: () => void,
-  log: Log,
-) {
-  const paths = homePaths(config.home);
-  const window = new PQueue({ concurrency: config.concurrentBoots });
-  const patience = config.bootPatienceMs / BOOT_PATIENCE_MS;
-  const templates = new Templates({
-    vms,
-    dir: paths.templates,
-    runDir: paths.runTemplates,
-    memoryBytes: config.templateMemoryMb * MIB,
-    diskBytes: config.templateDiskMb * MIB,
-    requestsForTemplate: REQUESTS_FOR_TEMPLATE,
-    patience,
-    settleMs: SETTLE_MS,
-    room: reserve,
-    metrics,
-    log,
-    onReady: (template) => {
-      pool.fill();
-      spares.stock(template);
-    },
-    onDropped: (template) => spares.drop(template),
-    onMade,
-  });
-  const isBusy = () => window.size > 0 || reserve.isShort;
-  const spares: Spares = new Spares({
-    vms,
-    dir: paths.pool,
-    runDir: paths.runPool,
-    count: config.templates ? config.concurrentBoots : 0,
-    fillAfterMs: SPARE_AFTER_MS,
-    isBusy,
-    use: (key, work) => templates.useAhead(key, work),
-    log,
-  });
-  const pool: Pool = new Pool({
-    vms,
-    templates,
-    dir: paths.pool,
-    runDir: paths.runPool,
-    addresses,
-    limits: {
-      size: config.templates ? config.poolSize : 0,
-      total: Math.floor(config.poolMemoryMb / POOLED_CLONE_MB),
-    },
-    baseline: POOL_BASELINE,
-    window: config.concurrentBoots,
-    patience,
-    fillAfterMs: FILL_AFTER_MS,
-    isBusy,
-    log,
-  });
-  const used = config.templates ? templates : undefined;
-  const starter = new Starter({
-    ...{ vms, templates: used, pool, spares, snapshots, window, patience },
-    ...{ metrics, tracing, log },
-  });
-  return { templates: used, pool, spares, starter };
 }
 
 const log = createLog({ process: 'host-agent', level: process.env.SANDBAR_LOG_LEVEL ?? 'info' });
