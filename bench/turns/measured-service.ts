@@ -18,7 +18,7 @@ const { anonymousMb, qemuPids } = await load<typeof import('../service/processes
 const POOL = 4;
 /** Pause before a create without the pool, in which the host starts the next spare QEMU. */
 const SPARE_MS = 1_200;
-/** Pause before a measurement, in which the work after the one before ends. */
+/** Pause before each measurement, so that the end of the previous one does not disturb it. */
 const QUIET_MS = 300;
 /** After this time a new machine has written its first changes to its disk. */
 const IDLE_MS = 10_000;
@@ -54,7 +54,7 @@ async function measure(service: ModeService): Promise<void> {
       await settle();
       await delay(QUIET_MS);
       await sandbar.account.get(); // opens the connection
-      // The CPU time so far of each clone in the pool, by process id.
+      // CPU time that each clone in the pool has used until now, by process id.
       const waiting = new Map([...qemuPids(`${paths.run}/pool`).values()].map((pid) => [pid, cpuMs(pid)]));
       const create = await timed(() => sandbar.machines.create());
       const { id } = create.result;

@@ -61,7 +61,7 @@ func uptime() time.Duration {
 // and they were not, it refuses and changes nothing. If it fails after that check, the processes stay held, because the
 // host then discards the machine.
 func (s *server) putIdentity(c *frames.Call) {
-	s.identify(c, func(request *identity.Request) error {
+	identify(c, identity.ParseRequest, done, func(request *identity.Request) error {
 		if request.WasHeld {
 			if err := s.Processes.Keep(); err != nil {
 				return err
@@ -98,39 +98,26 @@ func (s *server) putIdentity(c *frames.Call) {
 	})
 }
 
-// leaseBody tells the host that the lease has set the hostname and the system id too, so that it can be claimed. Older
-// agents have no such field.
-type leaseBody struct {
-	HasNames bool `json:"has_names"`
-}
+// Answers to requests about the identity. The first one tells the host that the lease has set the hostname and the system
+// id too, so that it can be claimed. Older agents answer a lease with nothing.
+var (
+	leased = []byte(`{"has_names":true}`)
+	done   = []byte("{}")
+)
 
 // lease gives the machine all of an identity but the machine id. It takes the same request as PUT /identity.
 func (s *server) lease(c *frames.Call) {
-	request, err := identity.ParseRequest(c.Body)
-	if err == nil {
-		err = s.Identity.Lease(request)
-	}
-	if err == nil {
-		err = s.Modprobe.WarmUp() // the claim ends with the same system call
-	}
-	if err != nil {
-		answerError(c, err)
-		return
-	}
-	answer(c, statusOK, leaseBody{HasNames: true})
+	identify(c, identity.ParseRequest, leased, func(request *identity.Request) error {
+		if err := s.Identity.Lease(request); err != nil {
+			return err
+		}
+		return s.Modprobe.WarmUp() // the claim ends with the same system call
+	})
 }
 
 // claim makes the lease the machine's identity.
 func (s *server) claim(c *frames.Call) {
-	request, err := identity.ParseClaim(c.Body)
-	if err == nil {
-		err = s.applyClaim(c, request)
-	}
-	if err != nil {
-		answerError(c, err)
-		return
-	}
-	answer(c, statusOK, struct{}{})
+	identify(c, identity.ParseClaim, done, func(request *identity.Request) error { return s.applyClaim(c, request) })
 }
 
 func (s *server) applyClaim(c *frames.Call, request *identity.Request) error {
@@ -150,7 +137,7 @@ func (s *server) applyClaim(c *frames.Call, request *identity.Request) error {
 
 // warmUp warms up the code of PUT /identity. It takes the same request, applies it and undoes it at once.
 func (s *server) warmUp(c *frames.Call) {
-	s.identify(c, func(request *identity.Request) error {
+	identify(c, identity.ParseRequest, done, func(request *identity.Request) error {
 		if err := s.Identity.WarmUp(request); err != nil {
 			return err
 		}
@@ -158,8 +145,14 @@ func (s *server) warmUp(c *frames.Call) {
 	})
 }
 
-func (s *server) identify(c *frames.Call, apply func(*identity.Request) error) {
-	request, err := identity.ParseRequest(c.Body)
+// identify reads a request about the identity, applies it and answers.
+func identify(
+	c *frames.Call,
+	parse func([]byte) (*identity.Request, error),
+	body []byte,
+	apply func(*identity.Request) error,
+) {
+	request, err := parse(c.Body)
 	if err == nil {
 		err = apply(request)
 	}
@@ -167,7 +160,7 @@ func (s *server) identify(c *frames.Call, apply func(*identity.Request) error) {
 		answerError(c, err)
 		return
 	}
-	c.Answer(statusOK, []byte("{}"))
+	c.Answer(statusOK, body)
 }
 
 func freezeWith(freezer *freeze.Freezer, c *frames.Call) {

@@ -163,7 +163,8 @@ func (s *session) findInput(id uint32) (*input, error) {
 	return call.duplex.input, nil
 }
 
-// cutAll cancels the open calls. It is called when the session reads no more frames, so no other call follows.
+// cutAll cancels the open calls of a session that has ended. The session reads no more frames, so no call is added
+// meanwhile.
 func (s *session) cutAll() {
 	s.mu.Lock()
 	open := slices.Collect(maps.Values(s.calls))

@@ -1,6 +1,6 @@
-// A clone that waits in the host's pool gets all of an identity that does not depend on its machine: randomness, an
-// address, a hostname and a system id. A machine that takes the clone claims this lease as its own identity, so that
-// only its clock has to be set.
+// A lease is an identity without a machine id: randomness, an address, a hostname and a system id. The host gives it to
+// a clone that waits in its pool. A machine that takes the clone later claims the lease as its identity, so that only
+// the clock has to be set.
 
 package identity
 

@@ -17,8 +17,8 @@ import (
 var errIdentified = fault.New(fault.Conflict, "the machine has an identity")
 
 // WarmUp runs the steps of Apply and undoes them. Afterwards the machine has no identity and no address, only files that
-// were empty or missing have values of the request, no packet was sent, and the link is down. The error is a conflict if the machine
-// has an identity.
+// were empty or missing have values of the request, no packet was sent, and the link is down. The error is a conflict if
+// the machine has an identity.
 func (i *Identity) WarmUp(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -83,8 +83,8 @@ func (n *network) warmUp(link *nic) error {
 
 // warmUpFiles writes the files of an identity and restores their old content. A file that was empty or missing keeps the
 // values of the warm-up: the real identity overwrites them in place, which is much faster than to create the file and to
-// find room for it on the disk. Secrets are deleted whatever the files say, because they may have the values of an earlier warm-up. It returns the
-// errors of writing.
+// find room for it on the disk. Unless isClean, it deletes all secrets: the files cannot tell whose secrets they are,
+// because they may have the values of an earlier warm-up. It returns the errors.
 func warmUpFiles(root string, request *Request, isClean bool) (failures []error) {
 	var before [len(identityFiles)][]byte
 	for i, file := range identityFiles {

@@ -32,7 +32,7 @@ func (s *spare) isThere() bool {
 		open.Ino == named.Ino
 }
 
-// NewSpares returns the Spares with this prefix, without a group yet.
+// NewSpares returns Spares whose groups have names with this prefix. The first Take or Refill makes the first group.
 func NewSpares(groups Groups, prefix string) *Spares {
 	return &Spares{groups: groups, prefix: prefix}
 }

@@ -4,7 +4,8 @@
 import type { QueryFailure } from './watch.ts';
 
 /**
- * No connection to a server that accepts writes could be opened, or a statement failed because its connection broke.
+ * Thrown when no connection to a server that accepts writes could be opened, or when a connection broke during a
+ * statement.
  * `cause` is the error of the connection.
  */
 export class DatabaseAway extends Error {

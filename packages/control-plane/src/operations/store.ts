@@ -241,8 +241,8 @@ export async function postponeClaimed(app: App, claimed: Claimed, error: unknown
     .set({
       claim_token: null,
       claim_expires_at: null,
-      // The refusal for which an operation is being undone stays, for those who wait for the end. It may be in the row
-      // although its answer was lost.
+      // While an operation is being undone, its row keeps the refusal, which waiting requests report at the end. The row
+      // can say `undoing` although this process got no answer to that update.
       last_error: sql<string | null>`case when undoing then last_error else ${last_error} end`,
       error_code: sql<OperationRow['error_code']>`case when undoing then error_code else ${error_code} end`,
       run_at: sql<Date>`now() + ${pauseMs} * interval '1 millisecond'`,
