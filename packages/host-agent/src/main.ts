@@ -1,5 +1,6 @@
 // The host agent: one process for each host. It owns the VMs, their networks and their disks. The VMs keep running when
 // the agent ends.
+import { once } from 'node:events';
 import { chmodSync, chownSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -17,6 +18,7 @@ import { ImageTransfer } from './blobs/image-transfer.ts';
 import { removeUnused } from './blobs/remove-unused.ts';
 import { SnapshotTransfer } from './blobs/snapshot-transfer.ts';
 import { BOOT_PATIENCE_MS, type HostAgentConfig, readConfig } from './config.ts';
+import { endRequests } from './end-requests.ts';
 import { FleetMember } from './fleet/fleet-member.ts';
 import { listenForFleet } from './fleet/listen-for-fleet.ts';
 import { Gateway } from './gateway/gateway.ts';
@@ -70,7 +72,8 @@ const LOG_TRIM_MS = 10_000;
 const GARBAGE_MS = 5 * 60_000;
 const MIB = 1024 * 1024;
 
-async function main(log: Log): Promise<void> {
+/** Starts the agent and resolves when it has ended. An abort of `end` ends it, also while it starts. */
+async function main(log: Log, end: AbortSignal): Promise<void> {
   const config = readConfig(process.env, process.getuid?.() ?? -1);
   closeInheritedDescriptors();
   // Forbid huge pages until the accelerator is known. The processes that start before run no guests and need none.
@@ -106,6 +109,7 @@ async function main(log: Log): Promise<void> {
     bootId,
     qemuVersion,
     probe: { qemuPath, ...base },
+    signal: end,
     patience: config.bootPatienceMs / BOOT_PATIENCE_MS,
   });
   log.info({ qemu: qemuVersion, isolation: accelerator.isolation, because: accelerator.reason }, 'accelerator chosen');
@@ -276,29 +280,22 @@ async function main(log: Log): Promise<void> {
   process.send?.({ type: 'ready' });
   log.info({ socket: paths.hostAgentSocket }, 'host agent ready');
 
-  let ending = false;
-  const end = async (why: string) => {
-    if (ending) return;
-    ending = true;
-    log.info({ why }, 'host agent ends; its machines continue to run');
-    images.close();
-    clearInterval(logTrim);
-    clearInterval(garbageRun);
-    stopHolding();
-    await reserve.close();
-    await server.close();
-    await metricsServer?.close();
-    await fleet?.close();
-    await Promise.all([pool.close(), spares.close()]);
-    await templates?.close();
-    await machines.close();
-    await Promise.all([guests.close(), network.close()]);
-    if (vms.running().length === 0) await jail.remove?.();
-    await tracing.close();
-    process.exit(0);
-  };
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void end(signal));
-  process.on('disconnect', () => void end('the supervisor is gone'));
+  if (!end.aborted) await once(end, 'abort');
+  log.info({ why: end.reason.message }, 'host agent ends; its machines continue to run');
+  images.close();
+  clearInterval(logTrim);
+  clearInterval(garbageRun);
+  stopHolding();
+  await reserve.close();
+  await server.close();
+  await metricsServer?.close();
+  await fleet?.close();
+  await Promise.all([pool.close(), spares.close()]);
+  await templates?.close();
+  await machines.close();
+  await Promise.all([guests.close(), network.close()]);
+  if (vms.running().length === 0) await jail.remove?.();
+  await tracing.close();
 }
 
 function diskInMb({ totalBytes, freeBytes, reserveBytes }: DiskFacts): HostInfo['disk'] {
@@ -339,11 +336,17 @@ process.on('uncaughtException', (err) => {
   log.fatal({ err }, 'host agent failed');
   process.exit(1);
 });
-main(log).catch((error: unknown) => {
+const end = endRequests();
+try {
+  await main(log, end);
+  process.exit(0);
+} catch (error) {
+  // Only what may wait long, such as the test boot, ends the start at once when the agent is asked to end.
+  if (error === end.reason) process.exit(0);
   const reason = error instanceof Error ? error.message : String(error);
   // If there is a supervisor, send it the reason, which it shows to the operator. Otherwise only the log has the
   // reason.
   if (process.send) process.send({ type: 'failed', reason }, () => process.exit(1));
   log.fatal({ err: error }, reason);
   if (!process.send) process.exit(1);
-});
+}

@@ -1,12 +1,13 @@
 // Tests the choice between KVM and emulation. That /dev/kvm can be opened does not prove that KVM works, so the agent
 // boots a test guest. It keeps the result until the host reboots.
 import assert from 'node:assert/strict';
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { chooseAccelerator } from '../src/hypervisor/accelerator.ts';
 import { checkQemu, findExecutable, preferMicrovmBuild } from '../src/hypervisor/qemu-version.ts';
+import { until } from './support/fake-host.ts';
 
 describe('accelerator', () => {
   const dir = mkdtempSync(join(tmpdir(), 'sandbar-accel-'));
@@ -47,6 +48,18 @@ describe('accelerator', () => {
       ask(fakeQemu('echo "Linux version 6"; sleep 3; echo sandbar-agent'), { patience }),
     );
     assert.equal(slow.isolation, 'kvm');
+  });
+
+  it('an abort ends the test guest, and nothing is remembered', async () => {
+    const stop = new AbortController();
+    const place = join(dir, 'pid-of-guest');
+    const question = ask(fakeQemu(`echo $$ > ${place}; exec sleep 600`), { signal: stop.signal });
+    const answer = chooseAccelerator(question);
+    await until('the guest runs', () => existsSync(place) && readFileSync(place, 'utf8') !== '');
+    stop.abort(new Error('the agent ends'));
+    await assert.rejects(answer, /the agent ends/);
+    assert.throws(() => process.kill(Number(readFileSync(place, 'utf8')), 0), { code: 'ESRCH' });
+    assert.equal(existsSync(join(question.stateDir, 'accelerator.json')), false);
   });
 
   it('no device means emulation without a boot', async () => {

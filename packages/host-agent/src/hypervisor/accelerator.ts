@@ -30,30 +30,39 @@ export type AcceleratorQuestion = {
   qemuVersion: string;
   probe: ProbeBoot;
   kvmDevice?: string;
+  /** An abort ends the test boot. */
+  signal?: AbortSignal;
   /** The time limits of the test boot are multiplied by this; 1 by default. */
   patience?: number;
 };
 
 /**
  * Returns the isolation to use on this host, with a reason for the log. Boots a test guest unless an answer for this
- * boot of the host and this QEMU version is stored. Throws when the configuration requires KVM and KVM does not work.
+ * boot of the host and this QEMU version is stored. Throws when the configuration requires KVM and KVM does not work, and
+ * the signal's reason when it aborted during the test boot: then nothing is remembered.
  */
 export async function chooseAccelerator(question: AcceleratorQuestion): Promise<AcceleratorAnswer> {
-  const { choice, stateDir, bootId, qemuVersion, probe, kvmDevice = '/dev/kvm', patience = 1 } = question;
+  const { choice, stateDir, bootId, qemuVersion, probe, kvmDevice = '/dev/kvm', signal, patience = 1 } = question;
   if (choice === 'tcg') return { isolation: 'emulated', reason: 'SANDBAR_ACCELERATOR=tcg' };
   const path = join(stateDir, 'accelerator.json');
   const remembered = readRecord<RememberedAnswer>(path);
   const isFresh = remembered?.bootId === bootId && remembered.qemuVersion === qemuVersion;
-  const answer = isFresh ? remembered : await probeKvm(probe, kvmDevice, patience);
+  const answer = isFresh ? remembered : await probeKvm(probe, kvmDevice, patience, signal);
   if (!isFresh) writeRecord(path, { ...answer, bootId, qemuVersion });
   if (choice === 'kvm' && answer.isolation !== 'kvm') throw new Error(`SANDBAR_ACCELERATOR=kvm, but ${answer.reason}`);
   return { isolation: answer.isolation, reason: answer.reason };
 }
 
-async function probeKvm(probe: ProbeBoot, kvmDevice: string, patience: number): Promise<AcceleratorAnswer> {
+async function probeKvm(
+  probe: ProbeBoot,
+  kvmDevice: string,
+  patience: number,
+  signal: AbortSignal | undefined,
+): Promise<AcceleratorAnswer> {
   const obstacle = openingFails(kvmDevice);
   if (obstacle) return { isolation: 'emulated', reason: `${kvmDevice} cannot be used (${obstacle})` };
-  const output = await shortBoot(probe, patience);
+  const output = await shortBoot(probe, patience, signal);
+  signal?.throwIfAborted();
   if (output.includes(SIGN_OF_LIFE)) return { isolation: 'kvm', reason: 'a guest booted on /dev/kvm' };
   const said = output.trim().split('\n').at(-1)?.slice(0, 200);
   return { isolation: 'emulated', reason: `${kvmDevice} opens, but no guest boots on it${said ? ` (${said})` : ''}` };
@@ -87,9 +96,17 @@ const PROBE_KERNEL = [
  * Boots the test guest and resolves with everything it printed. The guest has no disk: our init reports that and powers
  * off.
  */
-function shortBoot({ qemuPath, kernelPath, initramfsPath }: ProbeBoot, patience: number): Promise<string> {
+function shortBoot(
+  { qemuPath, kernelPath, initramfsPath }: ProbeBoot,
+  patience: number,
+  signal: AbortSignal | undefined,
+): Promise<string> {
   const boot = ['-append', PROBE_KERNEL, '-kernel', kernelPath, '-initrd', initramfsPath];
-  const child = spawn(qemuPath, [...PROBE_MACHINE, ...boot], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(qemuPath, [...PROBE_MACHINE, ...boot], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    killSignal: 'SIGKILL',
+    ...(signal ? { signal } : {}),
+  });
   return new Promise((resolve) => {
     let output = '';
     const end = () => child.kill('SIGKILL');

@@ -36,6 +36,13 @@ export class AgentProcess {
 
   /** Starts an agent and waits until it answers. */
   async start(): Promise<void> {
+    const child = this.launch();
+    const [message] = await Promise.race([once(child, 'message'), once(child, 'exit')]);
+    assert.deepEqual(message, { type: 'ready' }, this.log());
+  }
+
+  /** Starts an agent without waiting. */
+  launch(): ChildProcess {
     const log = openSync(join(this.home, 'agent.log'), 'a');
     const child = spawn(process.execPath, [MAIN], {
       env: {
@@ -50,8 +57,7 @@ export class AgentProcess {
     });
     closeSync(log);
     this.#child = child;
-    const [message] = await Promise.race([once(child, 'message'), once(child, 'exit')]);
-    assert.deepEqual(message, { type: 'ready' }, this.log());
+    return child;
   }
 
   /** Kills the agent with SIGKILL. Its machines go on running. */
