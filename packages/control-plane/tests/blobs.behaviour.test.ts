@@ -199,7 +199,7 @@ describe('saved memory in the object store', () => {
   it('goes on on a host with the same processor, and on no other', async () => {
     const { id } = await makeSnapshot('with memory', { memory: true });
     await settled(() => isPublished(id));
-    await db.updateTable('hosts').set({ processor: 'another' }).where('id', '=', second().id).execute();
+    await second().setProcessor('another');
     await onlyHosts(1);
     const refused = await api('POST', '/v1/machines', { body: { snapshot_id: id } });
     assert.deepEqual([refused.status, refused.json.code], [503, 'fleet_capacity'], refused.text);

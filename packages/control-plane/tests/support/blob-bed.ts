@@ -28,6 +28,8 @@ export type BlobHost = {
   setReachable(isReachable: boolean): Promise<void>;
   /** Gives the host an image whose files are made of `text`, and reports it. */
   addImage(stack: string, text: string): Promise<void>;
+  /** Gives the host another processor, and resolves when the control plane has asked for it. */
+  setProcessor(processor: string): Promise<void>;
 };
 export type BlobBed = TestBed & { store: TestStore; hosts: BlobHost[]; makeMachine(body?: object): Promise<string> };
 
@@ -67,6 +69,13 @@ export async function startBlobBed(count: number, timing: Partial<Timing> = {}, 
     await addImage('base', 'base');
     hosts.push({
       ...{ id, agent, addImage },
+      setProcessor: async (processor) => {
+        // The control plane asks hosts for their facts again and again, so a change of the row alone would not last.
+        info.processor = processor;
+        const noted = db.selectFrom('hosts').select('id').where('id', '=', id).where('processor', '=', processor);
+        await bed.settled(async () => (await noted.executeTakeFirst()) !== undefined);
+        bed.plane.app.hostTable.expire();
+      },
       setReachable: async (isReachable) => {
         await db.updateTable('hosts').set({ draining: !isReachable }).where('id', '=', id).execute();
         bed.plane.app.hostTable.expire();
