@@ -38,7 +38,8 @@ export async function settleJob(db: Db, report: JobReport): Promise<ExecRow | un
 function writeEnd(db: Db, report: JobReport): Promise<ExecRow | undefined> {
   return inTransaction(db, async (tx) => {
     const [row] = await endJob(tx, report);
-    if (row) await writeActivity(tx, row.account_id, [activityOfJob(row)]);
+    // The commit is sent before the entry is answered. If the entry cannot be written, the commit throws its error.
+    if (row) writeActivity(tx, row.account_id, [activityOfJob(row)]).catch(() => undefined);
     return row;
   });
 }

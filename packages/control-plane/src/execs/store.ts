@@ -25,7 +25,7 @@ export type Admitted = { exec: ExecRow; machine: MachineRow } | { waitsFor: stri
 export async function admitJob(app: App, admission: Admission): Promise<Admitted> {
   const { accountId, machineId } = admission;
   try {
-    return await inTransaction(app.db, async (tx) => {
+    const admitted = await inTransaction(app.db, async (tx) => {
       const [machine, [operation], [running]] = await Promise.all([
         lockMachine(tx, machineId),
         selectUnfinished(tx, machineId),
@@ -35,10 +35,15 @@ export async function admitJob(app: App, admission: Admission): Promise<Admitted
       const waitsFor = operationBeforeRunning(machine, operation, (state) => stateRefusal(state, 'exec'));
       if (waitsFor !== undefined) return { waitsFor };
       if ((running?.jobs ?? 0) >= EXEC_BOUNDS.concurrentJobs) throw tooManyJobs();
-      const [exec] = await insertExec(tx, admission);
-      if (!exec) throw new Error('a job was not written');
-      return { exec, machine };
+      // The commit is sent before the insert is answered. If the insert fails, the commit throws its error.
+      const inserted = insertExec(tx, admission);
+      inserted.catch(() => undefined);
+      return { inserted, machine };
     });
+    if (admitted.waitsFor !== undefined) return admitted;
+    const [exec] = await admitted.inserted;
+    if (!exec) throw new Error('a job was not written');
+    return { exec, machine: admitted.machine };
   } catch (error) {
     if (!isUniqueViolation(error, 'execs_pkey')) throw error;
     throw new ServiceError('conflict', 'exec_id was used before on this machine.');
