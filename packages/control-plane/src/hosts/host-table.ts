@@ -110,7 +110,9 @@ export class HostTable {
     const previous = this.#last;
     const reading = (async () => {
       await previous;
-      await sleep(Math.max(0, this.#restUntil - performance.now()));
+      const restMs = this.#restUntil - performance.now();
+      // A timer of 0 ms fires after one millisecond.
+      if (restMs > 0) await sleep(restMs);
       // Callers that come from here on need another reading: this one may not see what they have committed.
       this.#next = undefined;
       await this.#readNow();
