@@ -45,6 +45,15 @@ describe('host agent machines', () => {
     );
   });
 
+  it('tells those who listen of a stop, and not of a start, which is answered', async () => {
+    const told: unknown[] = [];
+    host.registry.events.on('event', (event) => told.push(event));
+    await host.registry.ensure(ID, running(1));
+    assert.deepEqual(told, []);
+    const report = await host.registry.ensure(ID, stopped(2));
+    assert.deepEqual(told, [{ type: 'machine', machine: report }]);
+  });
+
   for (const point of ['launch', 'connectGuest', 'setIdentity'] as const) {
     it(`a boot that fails at ${point} leaves no VM, and a later ensure starts it`, async () => {
       host.hypervisor.faults.push(point, point);

@@ -84,7 +84,6 @@ export class Lifecycle {
     try {
       disk.prepareStart();
       book.save({ status: 'starting', reason: null });
-      this.#tell();
       const { vm, lease, hasNames, ...started } = await this.#boot();
       path = started.path;
       try {
@@ -107,7 +106,6 @@ export class Lifecycle {
       this.tellStatus('stopped', failure.message);
       throw failure;
     }
-    this.#tell();
     return path;
   }
 
@@ -172,7 +170,7 @@ export class Lifecycle {
   tellStatus(status: HostMachineStatus, reason: string | null): void {
     const { book, disk } = this.#options;
     book.note(disk.statusWithoutVm({ status, reason }));
-    this.#tell();
+    this.#options.host.onMachineEnd(this.report());
   }
 
   async #boot(): Promise<StartedMachine & { path: StartPath }> {
@@ -236,10 +234,6 @@ export class Lifecycle {
       const { host, machineId } = this.#options;
       host.log.warn({ machine_id: machineId, err }, 'the last console was not kept');
     }
-  }
-
-  #tell(): void {
-    this.#options.host.onMachineChange(this.report());
   }
 }
 

@@ -31,7 +31,8 @@ export type MachineHost = {
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
   /** Called when the machine no longer needs some layers of its disk, which may be unused now. */
   onLayersLeft(): void;
-  onMachineChange(report: MachineReport): void;
+  /** Called when a machine has stopped or failed. */
+  onMachineEnd(report: MachineReport): void;
   onJobEnd(report: JobReport): void;
 };
 

@@ -26,7 +26,7 @@ import { type MachineImage, type MachineRecord, RECORD } from './record.ts';
 /** How many destroyed machines are remembered, so that a request that arrives late cannot create one of them again. */
 const REMEMBERED_DESTROYED = 10_000;
 
-export type RegistryHost = Omit<MachineHost, 'onMachineChange' | 'onJobEnd'> & { addresses: AddressLeases };
+export type RegistryHost = Omit<MachineHost, 'onMachineEnd' | 'onJobEnd'> & { addresses: AddressLeases };
 
 export class MachineRegistry {
   readonly events = new EventEmitter<{ event: [HostEvent] }>().setMaxListeners(0);
@@ -47,7 +47,7 @@ export class MachineRegistry {
     this.#addresses.exclude(() => [...this.#addressesInRecords(), ...host.vms.heldAddresses()]);
     this.#host = {
       ...host,
-      onMachineChange: (machine) => this.events.emit('event', { type: 'machine', machine }),
+      onMachineEnd: (machine) => this.events.emit('event', { type: 'machine', machine }),
       onJobEnd: (job) => this.events.emit('event', { type: 'job', job }),
     };
   }
