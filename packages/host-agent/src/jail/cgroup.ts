@@ -173,9 +173,9 @@ export class Cgroups {
    */
   setBackground(vmId: string, isBackground: boolean): void {
     for (const { controllers, path } of this.#hierarchies) {
+      const settings = controllers.flatMap((controller) => weightSettings(this.version, controller, isBackground));
       const group = `${path}/${vmId}`;
-      if (readIfThere(`${group}/cgroup.procs`) === undefined) continue;
-      for (const controller of controllers) apply(group, weightSettings(this.version, controller, isBackground));
+      if (settings.length > 0 && readIfThere(`${group}/cgroup.procs`) !== undefined) apply(group, settings);
     }
   }
 

@@ -1,7 +1,8 @@
 // One machine of this host, as the agent's other parts see it. Every change goes through the machine's queue, one after
 // the other. Reports can be read at any time. The files of its parts carry out the changes: lifecycle.ts (VM and
 // status), machine-disk.ts, machine-volumes.ts, machine-jobs.ts and record-book.ts.
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdirSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type {
@@ -81,9 +82,9 @@ export class Machine {
       bootId: host.bootId,
     });
     // If the directory exists, a crash of the host destroyed the machine's record. Keep the disk in it.
-    const made = await mkdir(machine.#dir, { recursive: true, mode: 0o700 });
+    const made = mkdirSync(machine.#dir, { recursive: true, mode: 0o700 });
     try {
-      await machine.#parts.jobs.load();
+      if (!made) await machine.#parts.jobs.load();
       machine.#parts.disk.begin(origin());
     } catch (error) {
       if (made) await rm(machine.#dir, { recursive: true, force: true });

@@ -16,6 +16,8 @@ export class RecordBook {
   readonly #dir: string;
   readonly #log: Log;
   #record: MachineRecord;
+  /** Whether the file has the same record as the memory. */
+  #isWritten = false;
   #synced: Promise<void> = Promise.resolve();
 
   constructor(machineId: string, dir: string, record: MachineRecord, log: Log) {
@@ -29,9 +31,12 @@ export class RecordBook {
     return this.#record;
   }
 
-  /** Changes the record. Throws `fleet_capacity` on a full disk; the record is unchanged then. */
+  /**
+   * Changes the record. Writes nothing if nothing changes. Throws `fleet_capacity` on a full disk; the record is
+   * unchanged then.
+   */
   save(changes: Changes): void {
-    this.#write(changes, writeRecord);
+    if (!this.#isWritten || !hasAlready(this.#record, changes)) this.#write(changes, writeRecord);
   }
 
   /** Like {@link save}, and the change also survives a power failure. */
@@ -49,6 +54,7 @@ export class RecordBook {
     } catch (err) {
       if (!(err instanceof ServiceError)) throw err;
       this.#record = { ...this.#record, ...changes };
+      this.#isWritten = false;
       this.#log.warn({ machine_id: this.#machineId, err }, 'the disk is full: a change is not recorded');
     }
   }
@@ -56,6 +62,7 @@ export class RecordBook {
   /** Raises the generation in memory only. Later requests with an older generation are then refused. */
   raiseGeneration(generation: number): void {
     this.#record.generation = generation;
+    this.#isWritten = false;
   }
 
   /** Throws `conflict` for a generation that is older than the machine's. */
@@ -80,5 +87,11 @@ export class RecordBook {
     // If the folder is gone, the machine was destroyed, so do not write its record again.
     if (existsSync(this.#dir)) write(join(this.#dir, RECORD), record);
     this.#record = record;
+    this.#isWritten = true;
   }
+}
+
+/** Whether each changed field has its new value already. Lists and objects count as changed. */
+function hasAlready(record: MachineRecord, changes: Changes): boolean {
+  return Object.entries(changes).every(([field, value]) => Object.is(record[field as keyof MachineRecord], value));
 }

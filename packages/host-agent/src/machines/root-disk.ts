@@ -8,7 +8,7 @@
 //
 // When no QEMU runs, a freeze can always be finished. If QEMU had not switched yet, next.qcow2 is empty, and the disk
 // with it on top has the same content.
-import { existsSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { LayerStore } from '../storage/layers.ts';
@@ -21,8 +21,8 @@ import type { MachineRecord } from './record.ts';
 export const DISK = 'disk.qcow2';
 /** Name of the empty overlay that becomes the next root disk during a freeze. */
 const NEXT = 'next.qcow2';
-/** Temporary files of starts and freezes. An agent that crashed may have left them. */
-const LEFTOVERS = [`${DISK}.partial`, `${DISK}.clone`, `${DISK}.clone.partial`, `${NEXT}.partial`];
+/** Files of starts and freezes that did not end. An agent that crashed may have left them. */
+const LEFTOVERS = [`${DISK}.partial`, `${DISK}.clone`, `${DISK}.clone.partial`, NEXT, `${NEXT}.partial`];
 
 export type RootDiskOptions = {
   /** The machine's folder. */
@@ -111,8 +111,8 @@ export class RootDisk {
     if (isReplaced) this.#removeReplaced();
     if (freezing !== null) this.finishFreeze();
     this.#takeVolume();
-    for (const name of LEFTOVERS) rmSync(join(this.#options.dir, name), { force: true });
-    rmSync(this.nextPath, { force: true });
+    const { dir } = this.#options;
+    for (const name of readdirSync(dir).filter((one) => LEFTOVERS.includes(one))) rmSync(join(dir, name));
   }
 
   /**

@@ -1,7 +1,7 @@
 // Starts the VM of a machine in the fastest way possible: with a clone from the pool, with a clone that is made now,
 // with a clone of a bare template on the machine's own disk, or by a cold boot. When anything goes wrong with a clone,
 // it is thrown away and the next way is tried.
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, renameSync, statSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineSpec, StartPath } from '@sandbar/contract/host-api.ts';
@@ -223,13 +223,16 @@ export class Starter {
         await vms.assignAddress(vm.vmId, request.spec.private_ip);
         ready.lease.release();
       }
-      vm.setBackground(false);
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
       // Run both in parallel, to save a round trip. The guest can acknowledge only after QEMU has resumed it.
-      await Promise.all([vm.resume(), this.#acknowledge(guest, { ...request, identity }, hasNames)]);
+      const going = Promise.all([vm.resume(), this.#acknowledge(guest, { ...request, identity }, hasNames)]);
+      going.catch(() => {});
+      // While the guest resumes, the agent has time for this.
+      vm.setBackground(false);
+      await going;
       // Move the disk here only after all steps succeeded, because the next start boots from any disk at this path,
       // even one of the wrong size.
-      await rename(diskPath, request.diskPath);
+      renameSync(diskPath, request.diskPath);
       return { vm, guest, lease, hasNames };
     } catch (error) {
       await vms.discard(vm).finally(() => rm(diskPath, { force: true }));
