@@ -120,6 +120,18 @@ export const JobReport = Type.Object({
 });
 export type JobReport = Static<typeof JobReport>;
 
+/** The answer to the question for one job. */
+export const JobAnswer = Type.Object({
+  ...JobReport.properties,
+  output: Type.Optional(
+    Type.Object(
+      { stdout: Type.String(), stderr: Type.String() },
+      { description: 'All output of an ended job, in base64. Only if output_limit allows it.' },
+    ),
+  ),
+});
+export type JobAnswer = Static<typeof JobAnswer>;
+
 export const StartJob = Type.Object(
   {
     // The host does not need these two fields: the job's id is in the path, and its name is a label for people.
@@ -182,9 +194,10 @@ export const HostInfo = Type.Object({
 export type HostInfo = Static<typeof HostInfo>;
 
 /**
- * A line of `GET /v1/events` (NDJSON). A stream sends a report of every machine, then one `synced`, then each change as
- * it happens, with a `heartbeat` every 5 seconds. When a job ends while no client has the stream open, no
- * later stream reports that end, so the client must ask for the job by its id.
+ * A line of `GET /v1/events` (NDJSON). A stream sends a report of every machine, then one `synced`, then each machine
+ * that stops or fails and each job that ends, with a `heartbeat` every 5 seconds. A start is not reported: whoever asks
+ * for it gets the answer. When a job ends while no client has the stream open, no later stream reports that end, so the
+ * client must ask for the job by its id.
  */
 export const HostEvent = Type.Union([
   Type.Object({ type: Type.Literal('machine'), machine: MachineReport }),
@@ -315,6 +328,23 @@ export type HostAuditFix = Static<typeof HostAuditFix>;
 export const HostWaitQuery = Type.Object({
   wait_ms: Type.Integer({ minimum: 0, maximum: EXEC_BOUNDS.waitMsMax, default: 0 }),
 });
+/** The most bytes of output that the answer to the question for a job may have. */
+export const OUTPUT_LIMIT_MAX = 64 * 1024;
+/**
+ * Of the start of a job, and of the question for a job. When an agent of an earlier version starts a job, it does not
+ * wait, and it never answers output.
+ */
+export const HostJobQuery = Type.Object({
+  ...HostWaitQuery.properties,
+  output_limit: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: OUTPUT_LIMIT_MAX,
+      description: 'Answer the output of an ended job too, if both streams together have at most so many bytes.',
+    }),
+  ),
+});
+export type HostJobQuery = Static<typeof HostJobQuery>;
 export const HostOutputQuery = Type.Object({
   stream: OneOf(OUTPUT_STREAMS),
   offset: Type.Integer({ minimum: 0 }),

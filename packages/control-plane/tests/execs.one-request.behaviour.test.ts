@@ -43,6 +43,20 @@ async function jobOnHost(machine: string): Promise<string> {
 /** Returns how often the host was asked for output of jobs of this machine. */
 const outputsAsked = (machine: string): number =>
   host.calls.filter((call) => call.operation === 'output' && call.machineId === machine).length;
+/** Starts a job that prints `output` and ends while the request waits for its end. */
+async function endsWhileWaiting(output: Buffer) {
+  const machine = await create();
+  const asking = start({ command: 'sleep' }, '?wait_ms=60000', machine);
+  const job = await jobOnHost(machine);
+  await until(
+    () => host.calls.some((call) => call.operation === 'getJob' && call.machineId === machine),
+    'it waits',
+    WITHIN_MS,
+  );
+  host.append(machine, job, output);
+  host.endJob(machine, job);
+  return { machine, json: (await asking).json };
+}
 /** Returns the start request that the host received for a job. */
 const toldOf = (machine: string, id: string) => host.machines.get(machine)?.jobs.get(id)?.wanted;
 
@@ -97,7 +111,7 @@ describe('a start of a job with wait_ms', () => {
     const machine = await create();
     const asking = start({ command: 'sleep' }, '?wait_ms=60000', machine);
     const job = await jobOnHost(machine);
-    host.append(machine, job, Buffer.from('out'));
+    host.append(machine, job, patternOf(PAGE_BYTES));
     await db.transaction().execute(async (tx) => {
       // Nobody else can record the end of the job until this transaction is over.
       await tx.selectFrom('execs').select('id').where('id', '=', job).forUpdate().execute();
@@ -105,14 +119,42 @@ describe('a start of a job with wait_ms', () => {
       await until(() => outputsAsked(machine) > 0, 'the output is read', WITHIN_MS);
     });
     const { json } = await asking;
-    assert.deepEqual([json.status, bytesOf(json.output?.stdout.data).toString()], ['exited', 'out']);
+    assert.equal(json.status, 'exited');
+    assert(bytesOf(json.output?.stdout.data).equals(patternOf(PAGE_BYTES)));
   });
 
-  it('does not ask the host for the output of an ended job that has none', async () => {
+  it('of a short command takes one call to the host', async () => {
     const machine = await create();
     const { json } = await start({ command: 'print hello' }, '?wait_ms=30000', machine);
-    assert.deepEqual([json.output?.stdout.eof, json.output?.stderr.eof], [true, true]);
-    assert.equal(outputsAsked(machine), 1);
+    assert.equal(bytesOf(json.output?.stdout.data).toString(), 'hello');
+    const calls = host.calls.filter(({ machineId }) => machineId === machine).map(({ operation }) => operation);
+    assert.deepEqual(calls, ['ensure', 'startJob']);
+  });
+
+  it('gets little output together with the end of the job, and asks the host for more of it once', async () => {
+    for (const [size, asked] of [
+      [16_384, 0],
+      [16_385, 1],
+    ] as const) {
+      const { machine, json } = await endsWhileWaiting(patternOf(size));
+      const stdout = json.output?.stdout;
+      assert.deepEqual([stdout?.next_offset, stdout?.total_bytes, stdout?.eof], [size, size, true]);
+      assert(bytesOf(stdout?.data).equals(patternOf(size)));
+      assert.deepEqual([json.output?.stderr.data, json.output?.stderr.eof], ['', true]);
+      // Nobody is asked for stderr, because the report says that there is none.
+      assert.equal(outputsAsked(machine), asked);
+    }
+  });
+
+  it('asks an older agent for the output, because it never sends that with the end of a job', async () => {
+    host.keepsOutput = true;
+    try {
+      const { machine, json } = await endsWhileWaiting(Buffer.from('out'));
+      assert.deepEqual([bytesOf(json.output?.stdout.data).toString(), json.output?.stdout.eof], ['out', true]);
+      assert.equal(outputsAsked(machine), 1);
+    } finally {
+      host.keepsOutput = false;
+    }
   });
 
   it('answers the running job and its output so far when the time is over', async () => {

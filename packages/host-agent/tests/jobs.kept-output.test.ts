@@ -70,6 +70,20 @@ describe('the kept output of ended jobs', () => {
     assert.deepEqual(machine.keptOutput().job_ids.sort(), jobIds(15).slice(10).sort());
   });
 
+  it('all output can be read at once when the job has ended, is within the limit and has its output', async () => {
+    await begin('job-0', 3, 2);
+    const job = await machine.job('job-0');
+    assert.equal(job.readAll(5), undefined, 'it runs');
+    await end('job-0');
+    assert.equal(job.readAll(4), undefined, 'it has more');
+    assert.deepEqual(job.readAll(5), { stdout: Buffer.from('ooo'), stderr: Buffer.from('ee') });
+    await run('silent', 0);
+    assert.deepEqual((await machine.job('silent')).readAll(0), { stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) });
+    rmSync(join(jobsDir(), 'job-0', 'stderr'));
+    assert.equal((await machine.job('job-0')).readAll(5), undefined, 'its output was dropped');
+    assert.equal(job.readAll(5), undefined, 'its output was dropped while it was read');
+  });
+
   it('the end decides the order and not the start, and a running job keeps its output however much it is (RES-1)', async () => {
     await begin('long', 900_000);
     await run('early', 400_000);

@@ -48,7 +48,7 @@ describe('host agent jobs', () => {
   it('a job whose session broke before the request reached the guest is lost, not running forever', async () => {
     const started = machine.startJob('job-1', JOB);
     vm.session?.close();
-    assert.equal((await started).status, 'running');
+    await started;
     await until('lost', () => machine.runningJobs().length === 0);
     assert.equal(await statusOf('job-1'), 'lost');
   });
@@ -91,7 +91,7 @@ describe('host agent jobs', () => {
     await assert.rejects(machine.startJob('job-1', JOB), late);
     assert.deepEqual(machine.runningJobs(), []);
     assert.equal(host.hypervisor.running.get(ID)?.jobs.size, 0);
-    assert.equal((await machine.startJob('job-1', { ...JOB, generation: 3 })).status, 'running');
+    assert.equal((await machine.startJob('job-1', { ...JOB, generation: 3 })).report().status, 'running');
   });
 
   it('a start that waits for the guest while the machine is stopped and started runs nothing in the next boot', async () => {
@@ -108,7 +108,7 @@ describe('host agent jobs', () => {
   it('a generation that changed what a running machine has, and not its boot, refuses no job', async () => {
     await host.registry.ensure(ID, { generation: 2, desired: 'running', spec: SPEC });
     for (const generation of [1, 2, 3])
-      assert.equal((await machine.startJob(`job-${generation}`, { ...JOB, generation })).status, 'running');
+      assert.equal((await machine.startJob(`job-${generation}`, { ...JOB, generation })).report().status, 'running');
   });
 
   it('an ended job reports how much of its stdin was accepted, also after the agent was restarted', async () => {

@@ -168,9 +168,8 @@ describe('host agent machines', () => {
   it('a job start without an answer is resolved by a new session, which follows the running job', async () => {
     await host.registry.ensure(ID, running(1));
     host.hypervisor.faults.push('startJob');
-    const report = await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
-    assert.equal(report.status, 'running');
-    const job = await host.registry.get(ID).job('job-1');
+    const job = await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
+    assert.equal(job.report().status, 'running');
     host.hypervisor.running.get(ID)?.jobs.get('job-1')?.print('stdout', 'runs');
     await until('followed', () => job.offsets.stdout === 4);
   });

@@ -10,7 +10,7 @@ import {
   OUTPUT_STREAMS,
   type OutputStream,
 } from '@sandbar/contract/exec.ts';
-import type { JobReport, StartJob } from '@sandbar/contract/host-api.ts';
+import type { JobAnswer, StartJob } from '@sandbar/contract/host-api.ts';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
 import type { ExecRow, MachineRow } from '../db/tables.ts';
@@ -27,6 +27,17 @@ import { type Admission, admitJob, forgetJob } from './store.ts';
  * output. If undefined, the request does not wait and returns no output.
  */
 export type Waiting = { waits: JobWaits; waitMs: number | undefined; signal: AbortSignal };
+
+/**
+ * The host sends up to this much output together with the end of the job, in bytes. That saves most commands another
+ * call to the host. Longer output is read as raw bytes, because it is base64 here.
+ */
+const INLINE_OUTPUT_BYTES = 16 * 1024;
+/**
+ * How long the call that starts the job waits for its end, in milliseconds, if the request waits at all. A short command
+ * then needs no second call. The wait counts as time of the start in the metrics, so it is short.
+ */
+const FIRST_WAIT_MS = 30;
 
 /**
  * Starts a job in a machine of the account. If the machine is being started, waits up to 30 s until it runs. Throws
@@ -52,9 +63,10 @@ export async function createExec(
     env: { ...machine.env, ...body.env },
     generation: machine.generation,
   };
-  const started = await startMeasured(app, machine, exec, job);
-  const hasEnded = started.status !== 'running' || !waitMs;
-  const waited = hasEnded ? undefined : await waits.end(exec, machine.host_id, waitMs, signal);
+  const end = waitMs ? { waitMs: Math.min(waitMs, FIRST_WAIT_MS), outputLimit: INLINE_OUTPUT_BYTES } : undefined;
+  const started = await startMeasured(app, machine, exec, job, end);
+  const leftMs = end && started.status === 'running' ? (waitMs ?? 0) - end.waitMs : 0;
+  const waited = leftMs > 0 ? await waits.end(exec, machine.host_id, leftMs, signal, INLINE_OUTPUT_BYTES) : undefined;
   const { report, row } = waited ?? reported(app, exec, started);
   // The output does not depend on the row, so read the output while the end of the job is being recorded.
   const pageOf = (stream: OutputStream) =>
@@ -77,11 +89,19 @@ async function admitWhenRunning(app: App, admission: Admission): Promise<{ exec:
   }
 }
 
-async function startMeasured(app: App, machine: MachineRow, exec: ExecRow, job: StartJob): Promise<JobReport> {
+type FirstWait = { waitMs: number; outputLimit: number };
+
+async function startMeasured(
+  app: App,
+  machine: MachineRow,
+  exec: ExecRow,
+  job: StartJob,
+  end: FirstWait | undefined,
+): Promise<JobAnswer> {
   const { execStarts, execStartSeconds } = app.metrics;
   const stop = execStartSeconds.startTimer();
   try {
-    const report = await startOnHost(app, machine, exec, job);
+    const report = await startOnHost(app, machine, exec, job, end);
     stop();
     execStarts.inc({ outcome: 'started' });
     return report;
@@ -91,10 +111,16 @@ async function startMeasured(app: App, machine: MachineRow, exec: ExecRow, job: 
   }
 }
 
-async function startOnHost(app: App, machine: MachineRow, { id }: ExecRow, job: StartJob): Promise<JobReport> {
+async function startOnHost(
+  app: App,
+  machine: MachineRow,
+  { id }: ExecRow,
+  job: StartJob,
+  end: FirstWait | undefined,
+): Promise<JobAnswer> {
   const client = app.hosts.client(machine.host_id);
   try {
-    return await client.startJob(machine.id, id, job);
+    return await client.startJob(machine.id, id, job, end);
   } catch (error) {
     const outcomeUnknown = error instanceof HostUnavailable && error.mayHaveActed;
     const started = outcomeUnknown ? await client.getJob(machine.id, id, 0).catch(() => undefined) : undefined;
@@ -107,20 +133,25 @@ async function startOnHost(app: App, machine: MachineRow, { id }: ExecRow, job: 
 
 /**
  * Returns the first page of stdout or stderr, or undefined when the output was dropped already. If the host does not
- * answer, returns an empty page at offset 0, from which the client can read on. Does not ask the host for the output of
- * an ended job that has none.
+ * answer, returns an empty page at offset 0, from which the client can read on. Does not ask the host when `report` has
+ * the output already, or for the output of an ended job that has none.
  */
 async function firstPage(
   app: App,
   machine: MachineRow,
   exec: ExecRow,
-  report: JobReport,
+  report: JobAnswer,
   stream: OutputStream,
   signal: AbortSignal,
 ): Promise<ExecOutput | undefined> {
   const target = { exec, hostId: machine.host_id, machineState: machine.state, stream };
   const empty = { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0 };
   if (report.status !== 'running' && report[`${stream}_bytes`] === 0) return toPage(target, 0, { ...empty, eof: true });
+  if (report.output) {
+    const bytes = Buffer.from(report.output[stream], 'base64');
+    app.metrics.outputBytes.inc({ form: 'page' }, bytes.length);
+    return toPage(target, 0, { bytes, nextOffset: bytes.length, totalBytes: bytes.length, eof: true });
+  }
   const query = { offset: 0, limit: EXEC_BOUNDS.pageBytesDefault, waitMs: 0 };
   try {
     const page = await readPageOfOutput(app, target, query, signal);

@@ -1,7 +1,7 @@
 // What requests wait for: the end of a job, or more of its output. The requests of this replica that wait for the same
 // thing share one call to the host, one record of the end in the database, and one encoded page.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { JobReport } from '@sandbar/contract/host-api.ts';
+import type { JobAnswer } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import type { ExecRow } from '../db/tables.ts';
 import { HostUnavailable, type OutputQuery } from '../hosts/client.ts';
@@ -12,7 +12,7 @@ import { type SharedCall, SharedWaits } from './shared-waits.ts';
 import { findExec } from './store.ts';
 
 /** The host's latest report of a job. `row`: records the end of the job, if it has ended, and returns its row. */
-export type ReportedJob = { report: JobReport; row(): Promise<ExecRow> };
+export type ReportedJob = { report: JobAnswer; row(): Promise<ExecRow> };
 
 /** How many requests that wait may read the database, or be answered, at the same time. */
 const AT_WORK = 4;
@@ -38,16 +38,22 @@ export class JobWaits {
 
   /**
    * Waits up to `waitMs` milliseconds for the end of a job. Returns undefined if the host does not know the job or does
-   * not answer, or if `signal` is aborted.
+   * not answer, or if `signal` is aborted. `outputLimit`: see `HostClient.getJob`.
    */
-  async end(exec: ExecRow, hostId: string, waitMs: number, signal: AbortSignal): Promise<ReportedJob | undefined> {
+  async end(
+    exec: ExecRow,
+    hostId: string,
+    waitMs: number,
+    signal: AbortSignal,
+    outputLimit?: number,
+  ): Promise<ReportedJob | undefined> {
     const app = this.#app;
     const ask = async (waitMs: number, signal: AbortSignal) => {
-      const report = await app.hosts.client(hostId).getJob(exec.machine_id, exec.id, waitMs, signal);
+      const report = await app.hosts.client(hostId).getJob(exec.machine_id, exec.id, waitMs, signal, outputLimit);
       return report && reported(app, exec, report);
     };
     const isOver = (job: ReportedJob | undefined) => job?.report.status !== 'running';
-    const key = `${exec.machine_id} ${exec.id}`;
+    const key = `${exec.machine_id} ${exec.id} ${outputLimit}`;
     try {
       // A request that does not wait must not get an answer that was given before it arrived, so it asks by itself.
       return await (waitMs === 0 ? ask(0, signal) : this.#wait(this.#ends, { key, ask, isOver }, exec, waitMs, signal));
@@ -105,7 +111,7 @@ export class JobWaits {
 }
 
 /** The row of an ended job is recorded and read once, however many requests ask for it. */
-export function reported(app: App, exec: ExecRow, report: JobReport): ReportedJob {
+export function reported(app: App, exec: ExecRow, report: JobAnswer): ReportedJob {
   let row: Promise<ExecRow> | undefined;
   return {
     report,
@@ -116,7 +122,7 @@ export function reported(app: App, exec: ExecRow, report: JobReport): ReportedJo
   };
 }
 
-async function recordedRow(app: App, exec: ExecRow, report: JobReport): Promise<ExecRow> {
+async function recordedRow(app: App, exec: ExecRow, report: JobAnswer): Promise<ExecRow> {
   if (report.status === 'running') return exec;
   const settled = await settleJob(app.db, report);
   // Another caller (the event listener or the reconciler) may have recorded the end already, so read the row again.

@@ -16,6 +16,7 @@ import {
   type HostKeptOutput,
   type HostSnapshot,
   type HostVolume,
+  type JobAnswer,
   type JobReport,
   type MachineReport,
   OUTPUT_HEADERS,
@@ -127,12 +128,32 @@ export type HostClient = {
   listCopies(): Promise<string[]>;
   /** Succeeds also when there is no copy. */
   removeCopy(snapshotId: string): Promise<void>;
-  startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
+  /**
+   * Starts a job, unless the machine has it already. With `end`, the answer is that of {@link getJob} after the start. An
+   * agent of an earlier version answers at once.
+   */
+  startJob(
+    machineId: string,
+    jobId: string,
+    job: StartJob,
+    end?: { waitMs: number; outputLimit: number },
+  ): Promise<JobAnswer>;
   /** Lists the running jobs of a machine. Returns undefined if the host does not know the machine. */
   listRunningJobs(machineId: string): Promise<JobReport[] | undefined>;
   /** Lists the jobs whose output can be read. Returns undefined if the host does not know the machine. */
   keptOutput(machineId: string): Promise<HostKeptOutput | undefined>;
-  getJob(machineId: string, jobId: string, waitMs: number, signal?: AbortSignal): Promise<JobReport | undefined>;
+  /**
+   * Returns the job as soon as it has ended, or after `waitMs` milliseconds. Returns undefined if the host does not know
+   * it. With `outputLimit`, the answer has the job's output too, if the job has ended and both streams together have at
+   * most so many bytes. An agent of an earlier version never answers output.
+   */
+  getJob(
+    machineId: string,
+    jobId: string,
+    waitMs: number,
+    signal?: AbortSignal,
+    outputLimit?: number,
+  ): Promise<JobAnswer | undefined>;
   cancelJob(machineId: string, jobId: string): Promise<JobReport>;
   readOutput(
     machineId: string,
@@ -332,7 +353,11 @@ export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACI
     removeCopy: async (id) => {
       await orAbsent(json({ method: 'DELETE', path: snapshotCopyPath(id), timeoutMs: REMOVE_MS }));
     },
-    startJob: (id, jobId, body) => json({ method: 'PUT', path: jobPath(id, jobId), body, timeoutMs: SLACK_MS }),
+    startJob: (id, jobId, body, end) => {
+      const query = end ? { wait_ms: end.waitMs, output_limit: end.outputLimit } : {};
+      const timeoutMs = SLACK_MS + (end?.waitMs ?? 0);
+      return json({ method: 'PUT', path: jobPath(id, jobId), query, body, timeoutMs });
+    },
     listRunningJobs: async (id) => {
       const path = HOST_PATHS.jobs.replace(':id', id);
       const list = await orAbsent(json<{ jobs: JobReport[] }>({ method: 'GET', path, timeoutMs: SLACK_MS }));
@@ -342,8 +367,8 @@ export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACI
       const path = HOST_PATHS.keptOutput.replace(':id', id);
       return orAbsent(json<HostKeptOutput>({ method: 'GET', path, timeoutMs: SLACK_MS }));
     },
-    getJob: (id, jobId, waitMs, signal) => {
-      const query = { wait_ms: waitMs };
+    getJob: (id, jobId, waitMs, signal, outputLimit) => {
+      const query = { wait_ms: waitMs, ...(outputLimit === undefined ? {} : { output_limit: outputLimit }) };
       return orAbsent(json({ method: 'GET', path: jobPath(id, jobId), query, timeoutMs: waitMs + SLACK_MS, signal }));
     },
     cancelJob: (id, jobId) => {

@@ -55,7 +55,8 @@ export function createMetrics(registry: Registry) {
     ),
     execStartSeconds: histogram(
       'sandbar_exec_start_duration_seconds',
-      'Time from the admission of a job to the answer of its host that it was started.',
+      'Time from the admission of a job to the answer of its host that it was started. If the request waits for the end ' +
+        'of the job, the host answers when the job has ended, at most 30 ms after the start.',
       EXEC_BUCKETS,
     ),
     outputBytes: counter(

@@ -13,6 +13,7 @@ import {
   type HostInfo,
   HostJobList,
   HostJobParams,
+  HostJobQuery,
   HostKeptOutput,
   HostMachineDeleteQuery,
   HostMachineEnsureQuery,
@@ -27,7 +28,7 @@ import {
   HostVolumeDeleteQuery,
   HostVolumeList,
   HostVolumeParams,
-  HostWaitQuery,
+  JobAnswer,
   JobReport,
   MachineReport,
   OUTPUT_HEADERS,
@@ -46,6 +47,7 @@ import Fastify, {
 import type { Registry } from 'prom-client';
 import type { HostAuditor } from '../audit/host-auditor.ts';
 import type { FleetMember } from '../fleet/fleet-member.ts';
+import type { Job } from '../jobs/job.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
 import type { MachineCopies } from '../moves/machine-copies.ts';
 import type { VolumeCopies } from '../moves/volume-copies.ts';
@@ -166,21 +168,21 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
 
   server.put(
     HOST_PATHS.job,
-    { schema: { params: HostJobParams, body: StartJob, response: { 201: JobReport } } },
-    async (request, reply) => {
-      const machine = machines.get(request.params.id);
+    { schema: { params: HostJobParams, querystring: HostJobQuery, body: StartJob, response: { 201: JobAnswer } } },
+    async ({ params, query, body }, reply) => {
+      const machine = machines.get(params.id);
       // While the host's disk is short, all guests are stopped and would not answer, so the job is refused at once.
       room.refuseWhenShort();
-      return reply.status(201).send(await machine.startJob(request.params.job_id, request.body));
+      const job = await machine.startJob(params.job_id, body);
+      return reply.status(201).send(await answerOf(job, query));
     },
   );
 
   server.get(
     HOST_PATHS.job,
-    { schema: { params: HostJobParams, querystring: HostWaitQuery, response: { 200: JobReport } } },
-    async (request) => {
-      const job = await machines.get(request.params.id).job(request.params.job_id);
-      return job.waitForEnd(request.query.wait_ms);
+    { schema: { params: HostJobParams, querystring: HostJobQuery, response: { 200: JobAnswer } } },
+    async ({ params, query }) => {
+      return answerOf(await machines.get(params.id).job(params.job_id), query);
     },
   );
 
@@ -283,6 +285,15 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
   });
 
   return server;
+}
+
+/** Waits for the end of the job as long as the query says, and returns its report, with its output if that is wanted. */
+async function answerOf(job: Job, query: HostJobQuery): Promise<JobAnswer> {
+  const report = await job.waitForEnd(query.wait_ms);
+  const output = query.output_limit === undefined ? undefined : job.readAll(query.output_limit);
+  if (output === undefined) return report;
+  const { stdout, stderr } = output;
+  return { ...report, output: { stdout: stdout.toString('base64'), stderr: stderr.toString('base64') } };
 }
 
 /** What the trace of a call says about it. */

@@ -33,7 +33,7 @@ export type JobTableOptions = {
 export class JobTable {
   readonly #options: JobTableOptions;
   readonly #running = new Map<string, Job>();
-  readonly #starting = new Map<string, Promise<JobReport>>();
+  readonly #starting = new Map<string, Promise<Job>>();
   /** Ended jobs whose record on disk still says `running`, because the disk is full. */
   readonly #unrecorded = new Map<string, Job>();
   readonly #kept: KeptOutput;
@@ -79,11 +79,11 @@ export class JobTable {
   }
 
   /**
-   * Starts a job. If a job with this id exists, it only returns the report of that job. Throws the guest's error when
+   * Starts a job. If a job with this id exists, it only returns that job. Throws the guest's error when
    * the guest refuses the job. If the session breaks and it is unknown whether the job started, the job counts as
    * running until the next session.
    */
-  start(jobId: string, spec: JobSpec, guest: Guest): Promise<JobReport> {
+  start(jobId: string, spec: JobSpec, guest: Guest): Promise<Job> {
     const starting = this.#starting.get(jobId) ?? this.#start(jobId, spec, guest);
     this.#starting.set(jobId, starting);
     return starting.finally(() => this.#starting.delete(jobId));
@@ -141,17 +141,17 @@ export class JobTable {
     await Promise.all([...this.#running.values()].map((job) => job.release()));
   }
 
-  async #start(jobId: string, spec: JobSpec, guest: Guest): Promise<JobReport> {
+  async #start(jobId: string, spec: JobSpec, guest: Guest): Promise<Job> {
     const dir = join(this.#options.dir, jobId);
     const known = this.#inMemory(jobId) ?? (await Job.load(dir, this.#options.outputLimitBytes));
-    if (known) return known.report();
+    if (known) return known;
     try {
       mkdirSync(dir, { recursive: true, mode: 0o700 });
       const job = Job.create(dir, this.#options.machineId, jobId, this.#options.outputLimitBytes);
       this.#running.set(jobId, job);
       const frames = await guest.startJob(jobId, spec, this.#options.outputLimitBytes);
       void this.#follow(jobId, job, () => Promise.resolve(frames), guest);
-      return job.report();
+      return job;
     } catch (error) {
       const job = this.#running.get(jobId);
       // Only a refusal of the guest proves that the job did not start. After other errors the job stays in the table
@@ -159,7 +159,7 @@ export class JobTable {
       if (job && !(error instanceof ServiceError)) {
         this.#options.onError(error, jobId);
         this.#options.onDoubt();
-        return job.report();
+        return job;
       }
       this.#running.delete(jobId);
       rmSync(dir, { recursive: true, force: true });

@@ -11,7 +11,7 @@ import type { JobReport } from '@sandbar/contract/host-api.ts';
 import type { Guest, GuestJob, JobFrame, StreamOffsets } from '../guest/guest.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
-import { JobSpool, readSpool } from './spool.ts';
+import { JobSpool, readSmallSpool, readSpool } from './spool.ts';
 
 const RECORD = 'job.json';
 /**
@@ -194,6 +194,24 @@ export class Job {
     });
     const nextOffset = offset + data.length;
     return { data, nextOffset, totalBytes, eof: ended && nextOffset >= totalBytes };
+  }
+
+  /**
+   * Returns all output of an ended job. Returns undefined if the job runs, if its output was dropped, or if both streams
+   * together have more than `limitBytes`.
+   */
+  readAll(limitBytes: number): Record<OutputStream, Buffer> | undefined {
+    if (this.isRunning || this.bytes > limitBytes || this.isOutputExpired) return undefined;
+    try {
+      return { stdout: this.#readNow('stdout'), stderr: this.#readNow('stderr') };
+    } catch (error) {
+      if (isMissing(error)) return undefined;
+      throw error;
+    }
+  }
+
+  #readNow(stream: OutputStream): Buffer {
+    return this.#spool.sizes[stream] === 0 ? Buffer.alloc(0) : readSmallSpool(this.#dir, stream);
   }
 
   async #end(job: GuestJob, guest: Guest): Promise<void> {

@@ -44,7 +44,7 @@ export class MachineJobs {
    * Starts a job, see {@link JobTable.start}. Throws `conflict` when the machine does not run, or when it was booted
    * after `generation`, because the job was then meant for an earlier boot.
    */
-  async start(jobId: string, { generation, ...spec }: StartJob): Promise<JobReport> {
+  async start(jobId: string, { generation, ...spec }: StartJob): Promise<Job> {
     const link = this.#vm.link();
     const guest = await link.guest();
     // No other code runs from here until the job is in the job table. So when the machine ends, the table knows this

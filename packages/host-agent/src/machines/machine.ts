@@ -204,7 +204,7 @@ export class Machine {
   }
 
   /** Starts a job, see {@link MachineJobs.start}. */
-  startJob(jobId: string, spec: StartJob): Promise<JobReport> {
+  startJob(jobId: string, spec: StartJob): Promise<Job> {
     return this.#parts.jobs.start(jobId, spec);
   }
 

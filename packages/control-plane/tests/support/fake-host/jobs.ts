@@ -2,7 +2,13 @@
 // `exit N`.
 import { once } from 'node:events';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { HOST_PATHS, type JobReport, OUTPUT_HEADERS, type StartJob } from '@sandbar/contract/host-api.ts';
+import {
+  HOST_PATHS,
+  type JobAnswer,
+  type JobReport,
+  OUTPUT_HEADERS,
+  type StartJob,
+} from '@sandbar/contract/host-api.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { Handle } from './calls.ts';
 import { type FakeMachine, type FakeState, type Job, machineOf } from './state.ts';
@@ -12,8 +18,11 @@ type JobParams = { id: string; job_id: string };
 export function addJobRoutes(server: FastifyInstance, host: FakeState, handle: Handle): void {
   type Machine = { Params: { id: string } };
   type JobRoute = { Params: JobParams; Querystring: Record<string, string> };
-  server.put<JobRoute>(HOST_PATHS.job, ({ params, body }, reply) =>
-    handle('startJob', params.id, reply, () => startJob(host, params, body as StartJob)),
+  server.put<JobRoute>(HOST_PATHS.job, ({ params, query, body }, reply) =>
+    handle('startJob', params.id, reply, async () => {
+      startJob(host, params, body as StartJob);
+      return answerOf(host, params, host.keepsOutput ? {} : query);
+    }),
   );
   server.get<Machine>(HOST_PATHS.jobs, ({ params }, reply) =>
     handle('listJobs', params.id, reply, () => {
@@ -29,10 +38,7 @@ export function addJobRoutes(server: FastifyInstance, host: FakeState, handle: H
     }),
   );
   server.get<JobRoute>(HOST_PATHS.job, ({ params, query }, reply) =>
-    handle('getJob', params.id, reply, async () => {
-      await waitUntil(host, params.job_id, () => hasEnded(host, params), query.wait_ms);
-      return jobOf(host, params).report;
-    }),
+    handle('getJob', params.id, reply, () => answerOf(host, params, query)),
   );
   server.post<JobRoute>(HOST_PATHS.jobCancel, ({ params }, reply) =>
     handle('cancel', params.id, reply, () => {
@@ -43,6 +49,15 @@ export function addJobRoutes(server: FastifyInstance, host: FakeState, handle: H
   server.get<JobRoute>(HOST_PATHS.jobOutput, ({ params, query }, reply) =>
     handle('output', params.id, reply, () => readOutput(host, params, query, reply)),
   );
+}
+
+/** Waits for the end of the job as long as the query says, and adds the output of an ended job if the query allows it. */
+async function answerOf(host: FakeState, params: JobParams, query: Record<string, string>): Promise<JobAnswer> {
+  if (query.wait_ms) await waitUntil(host, params.job_id, () => hasEnded(host, params), query.wait_ms);
+  const { report, stdout } = jobOf(host, params);
+  const isSmall = stdout.length <= Number(query.output_limit);
+  if (!hasEnded(host, params) || report.output_expired || !isSmall || host.keepsOutput) return report;
+  return { ...report, output: { stdout: stdout.toString('base64'), stderr: '' } };
 }
 
 export function jobOf(host: FakeState, { id, job_id }: JobParams): Job {

@@ -46,6 +46,8 @@ export class FakeState {
   lacksImages = false;
   /** While true, it sends and takes in machines without their snapshots, like an older agent. */
   leavesSnapshots = false;
+  /** While true, it never answers the output of a job together with its end, like an older agent. */
+  keepsOutput = false;
   /** While true, no events are sent. */
   isMute = false;
   /** Volumes that cannot be attached to or detached from a running machine, until `heal`. */
