@@ -65,6 +65,16 @@ describe('host agent machines', () => {
     });
   }
 
+  it('a start that waits for a destroy is refused, and makes no folder', async () => {
+    await host.registry.ensure(ID, running(1));
+    const machine = host.registry.get(ID);
+    await machine.ensure(stopped(2));
+    const destroyed = host.registry.destroy(ID, 3);
+    await assert.rejects(machine.ensure(running(4)), { code: 'conflict' });
+    await destroyed;
+    assert.deepEqual(readdirSync(join(host.dir, 'machines')), []);
+  });
+
   it('a boot that hangs is retried once', async () => {
     host.hypervisor.faults.push('connectGuest');
     assert.equal((await host.registry.ensure(ID, running(1))).status, 'running');

@@ -19,7 +19,7 @@ import type { CloneLease } from '../network/address-leases.ts';
 import { CommandError } from '../run-command.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { guestNetwork } from '../vms/guest-network.ts';
-import type { StartedMachine } from './boot.ts';
+import { type StartedMachine, throwIfDestroyed } from './boot.ts';
 import type { MachineDisk } from './machine-disk.ts';
 import type { MachineHost } from './machine-host.ts';
 import type { MachineJobs } from './machine-jobs.ts';
@@ -74,12 +74,13 @@ export class Lifecycle {
 
   /**
    * Starts the machine, and returns how it was started. Returns undefined, and does nothing, if it has a VM. Throws
-   * `fleet_capacity` on a full disk, `host_unavailable` when the machine cannot start, and the errors of {@link
-   * MachineVolumes.plugAll}.
+   * `conflict` if the machine was destroyed, `fleet_capacity` on a full disk, `host_unavailable` when the machine cannot
+   * start, and the errors of {@link MachineVolumes.plugAll}.
    */
   async start(): Promise<StartPath | undefined> {
     const { book, vm: held, disk, volumes } = this.#options;
     if (held.current) return undefined;
+    throwIfDestroyed(this.#destroying.signal);
     let path: StartPath;
     try {
       disk.prepareStart();

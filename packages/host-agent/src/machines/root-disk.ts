@@ -112,7 +112,9 @@ export class RootDisk {
     if (freezing !== null) this.finishFreeze();
     this.#takeVolume();
     const { dir } = this.#options;
-    for (const name of readdirSync(dir).filter((one) => LEFTOVERS.includes(one))) rmSync(join(dir, name));
+    // The folder is gone if the machine was destroyed meanwhile.
+    const names = existsSync(dir) ? readdirSync(dir) : [];
+    for (const name of names.filter((one) => LEFTOVERS.includes(one))) rmSync(join(dir, name));
   }
 
   /**
