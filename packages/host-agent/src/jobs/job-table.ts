@@ -44,6 +44,11 @@ export class JobTable {
     this.#kept = new KeptOutput(options.keptOutput);
   }
 
+  /** Makes the folder of a new machine, which has no jobs to load. */
+  begin(): void {
+    mkdirSync(this.#options.dir, { mode: 0o700 });
+  }
+
   /**
    * Loads the jobs that were still running when the previous agent ended, and counts the stored output of ended jobs.
    * Completes removals that a crash interrupted.

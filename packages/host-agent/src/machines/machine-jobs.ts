@@ -35,6 +35,11 @@ export class MachineJobs {
     });
   }
 
+  /** Makes the folder of the jobs of a new machine. */
+  begin(): void {
+    this.#table.begin();
+  }
+
   /** Loads the jobs that were still running when the previous agent ended. */
   load(): Promise<void> {
     return this.#table.load();

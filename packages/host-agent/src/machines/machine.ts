@@ -84,7 +84,8 @@ export class Machine {
     // If the directory exists, a crash of the host destroyed the machine's record. Keep the disk in it.
     const made = mkdirSync(machine.#dir, { recursive: true, mode: 0o700 });
     try {
-      if (!made) await machine.#parts.jobs.load();
+      if (made) machine.#parts.jobs.begin();
+      else await machine.#parts.jobs.load();
       machine.#parts.disk.begin(origin());
     } catch (error) {
       if (made) await rm(machine.#dir, { recursive: true, force: true });
