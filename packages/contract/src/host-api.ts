@@ -120,7 +120,7 @@ export const JobReport = Type.Object({
 });
 export type JobReport = Static<typeof JobReport>;
 
-/** The answer to the question for one job. */
+/** The answer of the calls that start a job and that read one. */
 export const JobAnswer = Type.Object({
   ...JobReport.properties,
   output: Type.Optional(
@@ -328,11 +328,11 @@ export type HostAuditFix = Static<typeof HostAuditFix>;
 export const HostWaitQuery = Type.Object({
   wait_ms: Type.Integer({ minimum: 0, maximum: EXEC_BOUNDS.waitMsMax, default: 0 }),
 });
-/** The most bytes of output that the answer to the question for a job may have. */
+/** The most bytes of output that a {@link JobAnswer} may have. */
 export const OUTPUT_LIMIT_MAX = 64 * 1024;
 /**
- * Of the start of a job, and of the question for a job. When an agent of an earlier version starts a job, it does not
- * wait, and it never answers output.
+ * The query of the calls that start a job and that read one. An agent of an earlier version does not wait when it starts
+ * a job, and its answers never have output.
  */
 export const HostJobQuery = Type.Object({
   ...HostWaitQuery.properties,

@@ -341,7 +341,8 @@ try {
   await main(log, end);
   process.exit(0);
 } catch (error) {
-  // Only what may wait long, such as the test boot, ends the start at once when the agent is asked to end.
+  // The agent was asked to end during the test boot, which may take long. A request at any other moment of the start is
+  // seen when the start is complete.
   if (error === end.reason) process.exit(0);
   const reason = error instanceof Error ? error.message : String(error);
   // If there is a supervisor, send it the reason, which it shows to the operator. Otherwise only the log has the

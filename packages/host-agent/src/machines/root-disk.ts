@@ -21,7 +21,7 @@ import type { MachineRecord } from './record.ts';
 export const DISK = 'disk.qcow2';
 /** Name of the empty overlay that becomes the next root disk during a freeze. */
 const NEXT = 'next.qcow2';
-/** Files of starts and freezes that did not end. An agent that crashed may have left them. */
+/** Temporary files of starts and freezes. An agent that crashed may have left them. */
 const LEFTOVERS = [`${DISK}.partial`, `${DISK}.clone`, `${DISK}.clone.partial`, NEXT, `${NEXT}.partial`];
 
 export type RootDiskOptions = {
