@@ -277,7 +277,7 @@ async function main(log: Log, end: AbortSignal): Promise<void> {
   chmodSync(paths.hostAgentSocket, 0o660);
   const metricsServer = config.metricsListen && (await serveMetrics(config.metricsListen, registry));
   const fleet = await listenForFleet(config, member, server.server, log);
-  process.send?.({ type: 'ready' });
+  if (!end.aborted) process.send?.({ type: 'ready' });
   log.info({ socket: paths.hostAgentSocket }, 'host agent ready');
 
   if (!end.aborted) await once(end, 'abort');
