@@ -10,7 +10,7 @@ import { findQemuBelow } from '../src/hypervisor/process.ts';
 import { networkNames } from '../src/network/names.ts';
 import { AgentProcess } from './support/agent-process.ts';
 
-/** The moments are at least this far apart. */
+/** How often a test looks whether its moment has come, in milliseconds. */
 const POLL_MS = 5;
 
 describe('an agent that is asked to end while it starts', () => {
