@@ -43,16 +43,19 @@ async function jobOnHost(machine: string): Promise<string> {
 /** Returns how often the host was asked for output of jobs of this machine. */
 const outputsAsked = (machine: string): number =>
   host.calls.filter((call) => call.operation === 'output' && call.machineId === machine).length;
+/** Waits until a request has asked the host for the end of a job of this machine. */
+const untilItWaits = (machine: string) =>
+  until(
+    () => host.calls.some((call) => call.operation === 'getJob' && call.machineId === machine),
+    'the host is asked for the end',
+    WITHIN_MS,
+  );
 /** Starts a job that prints `output` and ends while the request waits for its end. */
 async function endsWhileWaiting(output: Buffer) {
   const machine = await create();
   const asking = start({ command: 'sleep' }, '?wait_ms=60000', machine);
   const job = await jobOnHost(machine);
-  await until(
-    () => host.calls.some((call) => call.operation === 'getJob' && call.machineId === machine),
-    'it waits',
-    WITHIN_MS,
-  );
+  await untilItWaits(machine);
   host.append(machine, job, output);
   host.endJob(machine, job);
   return { machine, json: (await asking).json };
@@ -94,11 +97,7 @@ describe('a start of a job with wait_ms', () => {
     const asking = start({ command: 'sleep' }, '?wait_ms=60000', machine);
     const job = await jobOnHost(machine);
     host.append(machine, job, Buffer.from('out'));
-    await until(
-      () => host.calls.some((call) => call.operation === 'getJob' && call.machineId === machine),
-      'it waits',
-      WITHIN_MS,
-    );
+    await untilItWaits(machine);
     host.endJob(machine, job, { exit_code: 3 });
     await until(async () => (await rowOf(machine, job))?.status === 'exited', 'the end is recorded', WITHIN_MS);
     host.release();
@@ -197,11 +196,7 @@ describe('a start of a job with wait_ms', () => {
     const machine = await create();
     const asking = start({ command: 'sleep' }, '?wait_ms=60000', machine);
     const job = await jobOnHost(machine);
-    await until(
-      () => host.calls.some((call) => call.operation === 'getJob' && call.machineId === machine),
-      'it waits',
-      WITHIN_MS,
-    );
+    await untilItWaits(machine);
     host.fault('getJob', 'drop');
     host.fault('output', 'drop');
     await host.away();

@@ -14,7 +14,7 @@ import type { JobAnswer, StartJob } from '@sandbar/contract/host-api.ts';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
 import type { ExecRow, MachineRow } from '../db/tables.ts';
-import { HostUnavailable } from '../hosts/client.ts';
+import { type EndQuestion, HostUnavailable } from '../hosts/client.ts';
 import { waitForOperation } from '../operations/wait.ts';
 import { checkArgv } from './check.ts';
 import { type JobWaits, reported } from './job-waits.ts';
@@ -30,7 +30,7 @@ export type Waiting = { waits: JobWaits; waitMs: number | undefined; signal: Abo
 
 /**
  * The host sends up to this much output together with the end of the job, in bytes. That saves most commands another
- * call to the host. Longer output is read as raw bytes, because it is base64 here.
+ * call to the host. Longer output is read in a call of its own, as raw bytes: inside JSON it is base64, a third longer.
  */
 const INLINE_OUTPUT_BYTES = 16 * 1024;
 /**
@@ -89,14 +89,12 @@ async function admitWhenRunning(app: App, admission: Admission): Promise<{ exec:
   }
 }
 
-type FirstWait = { waitMs: number; outputLimit: number };
-
 async function startMeasured(
   app: App,
   machine: MachineRow,
   exec: ExecRow,
   job: StartJob,
-  end: FirstWait | undefined,
+  end: EndQuestion | undefined,
 ): Promise<JobAnswer> {
   const { execStarts, execStartSeconds } = app.metrics;
   const stop = execStartSeconds.startTimer();
@@ -116,7 +114,7 @@ async function startOnHost(
   machine: MachineRow,
   { id }: ExecRow,
   job: StartJob,
-  end: FirstWait | undefined,
+  end: EndQuestion | undefined,
 ): Promise<JobAnswer> {
   const client = app.hosts.client(machine.host_id);
   try {

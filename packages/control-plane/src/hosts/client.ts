@@ -44,6 +44,8 @@ import type { HostTarget } from './target.ts';
 import { type Answer, type Call, createTransport, readBytes, wasNeverSent } from './transport.ts';
 
 export type OutputPage = { bytes: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
+/** `waitMs`: how long a start waits for the end of its job, in milliseconds. `outputLimit`: see `HostClient.getJob`. */
+export type EndQuestion = { waitMs: number; outputLimit: number };
 export type OutputQuery = { stream: OutputStream; offset: number; limit: number; waitMs: number };
 
 /** What one host sends to another one. */
@@ -132,12 +134,7 @@ export type HostClient = {
    * Starts a job, unless the machine has it already. With `end`, the answer is that of {@link getJob} after the start. An
    * agent of an earlier version answers at once.
    */
-  startJob(
-    machineId: string,
-    jobId: string,
-    job: StartJob,
-    end?: { waitMs: number; outputLimit: number },
-  ): Promise<JobAnswer>;
+  startJob(machineId: string, jobId: string, job: StartJob, end?: EndQuestion): Promise<JobAnswer>;
   /** Lists the running jobs of a machine. Returns undefined if the host does not know the machine. */
   listRunningJobs(machineId: string): Promise<JobReport[] | undefined>;
   /** Lists the jobs whose output can be read. Returns undefined if the host does not know the machine. */

@@ -44,7 +44,7 @@ export class JobTable {
     this.#kept = new KeptOutput(options.keptOutput);
   }
 
-  /** Makes the folder of a new machine, which has no jobs to load. */
+  /** Makes the folder for the jobs of a new machine. Such a machine has no jobs, so {@link load} is not needed. */
   begin(): void {
     mkdirSync(this.#options.dir, { mode: 0o700 });
   }

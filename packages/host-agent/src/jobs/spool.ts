@@ -66,8 +66,8 @@ export class JobSpool {
   }
 
   /**
-   * Writes the first bytes of a stream synchronously, if they are few. All output of most commands is like that, and
-   * each asynchronous call wakes a thread and waits for it. Returns false if it has written nothing.
+   * Writes the first bytes of a stream synchronously, if they are few. Most commands print no more than that, and an
+   * asynchronous write would wait twice for a thread of Node's pool. Returns false if it has written nothing.
    */
   #writeFirst(stream: OutputStream, bytes: Buffer): boolean {
     if (this.#closed || this.#files.has(stream) || bytes.length > FIRST_BYTES) return false;

@@ -91,7 +91,10 @@ export class RecordBook {
   }
 }
 
-/** Whether each changed field has its new value already. Lists and objects count as changed. */
+/**
+ * Whether the record already has the value of each field of `changes`. A list or an object counts as different, even if
+ * its content is the same.
+ */
 function hasAlready(record: MachineRecord, changes: Changes): boolean {
   return Object.entries(changes).every(([field, value]) => Object.is(record[field as keyof MachineRecord], value));
 }

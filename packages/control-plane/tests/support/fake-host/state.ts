@@ -46,7 +46,7 @@ export class FakeState {
   lacksImages = false;
   /** While true, it sends and takes in machines without their snapshots, like an older agent. */
   leavesSnapshots = false;
-  /** While true, it never answers the output of a job together with its end, like an older agent. */
+  /** While true, the fake host behaves like an older agent: it does not send the output of a job with its end. */
   keepsOutput = false;
   /** While true, no events are sent. */
   isMute = false;
